@@ -1,0 +1,1 @@
+"""The command line of rankdiff: parse, one library call, write."""

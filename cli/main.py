@@ -1,0 +1,72 @@
+"""`rankdiff`: the group of commands and the one place where errors become exit statuses."""
+
+from __future__ import annotations
+
+import importlib
+import os
+import sys
+
+import click
+
+_COMMANDS = {
+    "compare": "Name the rank or node that made the others wait.",
+    "inspect": "Show what each report holds and what to capture better.",
+}
+
+
+class _Lazy(click.Group):
+    """Load a command's module only when it runs: `--help` needs none of the heavy libraries."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(_COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in _COMMANDS:
+            return None
+        command: click.Command = importlib.import_module(f"rankdiff_cli.{cmd_name}").command
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl(list(_COMMANDS.items()))
+
+
+def _version(ctx: click.Context, _: click.Parameter, value: bool) -> None:
+    if value and not ctx.resilient_parsing:
+        from rankdiff import __version__
+
+        click.echo(f"rankdiff {__version__}")
+        ctx.exit()
+
+
+@click.group(cls=_Lazy, context_settings={"help_option_names": ["-h", "--help"]})
+@click.option("--version", is_flag=True, is_eager=True, expose_value=False, callback=_version, help="Show the version and exit.")
+def group() -> None:
+    """Find the rank or node that makes a multi-GPU job wait.
+
+    Give it one Nsight Systems export per rank:
+
+        rankdiff compare prof_*.sqlite
+    """
+
+
+def main() -> None:
+    """Run the command line; known errors become one line and their exit status, bugs keep their traceback."""
+    from rankdiff.errors import RankdiffError
+
+    try:
+        status = group.main(standalone_mode=False)
+        sys.stdout.flush()
+    except RankdiffError as error:
+        click.echo(f"rankdiff: error: {error}", err=True)
+        sys.exit(error.exit_code)
+    except click.exceptions.Abort:
+        click.echo("rankdiff: interrupted", err=True)
+        sys.exit(130)
+    except click.ClickException as error:
+        error.show()
+        sys.exit(error.exit_code)
+    except BrokenPipeError:  # `rankdiff ... | head`: nobody reads on, which is no error of ours
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(0)
+    sys.exit(status if isinstance(status, int) else 0)

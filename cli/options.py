@@ -1,0 +1,68 @@
+"""Options that several commands share."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import click
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+class RankList(click.ParamType):
+    """``0-7,12``: rank numbers and ranges."""
+
+    name = "ranks"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> frozenset[int]:
+        """Parse, or fail with what was expected."""
+        out: set[int] = set()
+        for part in str(value).split(","):
+            found = re.fullmatch(r"\s*(\d{1,7})(?:-(\d{1,7}))?\s*", part)
+            if found is None:
+                self.fail(f"{part.strip()!r} is not a rank or a range like 0-7", param, ctx)
+            low, high = int(found[1]), int(found[2] or found[1])
+            if high < low:
+                self.fail(f"{part.strip()!r} runs backwards", param, ctx)
+            out.update(range(low, high + 1))
+        return frozenset(out)
+
+
+class Pattern(click.ParamType):
+    """A regular expression; kept as text, checked here."""
+
+    name = "regex"
+
+    def __init__(self, needs_group: str | None = None) -> None:
+        self.needs_group = needs_group
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        """Check that it compiles and has the group it needs."""
+        try:
+            compiled = re.compile(str(value))
+        except re.error as error:
+            self.fail(f"not a regular expression: {error}", param, ctx)
+        if self.needs_group and self.needs_group not in compiled.groupindex:
+            self.fail(f"needs a named group (?P<{self.needs_group}>...)", param, ctx)
+        return str(value)
+
+
+def report_options(command: F) -> F:
+    """Reports and how to read them."""
+    for decorate in (
+        click.argument("reports", nargs=-1, required=True, metavar="REPORT..."),
+        click.option(
+            "--rank-regex",
+            type=Pattern("rank"),
+            help="Regular expression on the file name with the named groups rank and (optional) node.",
+        ),
+        click.option("--data-range", type=Pattern(), help="NVTX ranges that are data loading (regex, anchored)."),
+        click.option("--step-range", type=Pattern(), help="NVTX ranges that are steps (regex, anchored)."),
+        click.option("--comm-regex", type=Pattern(), help="Kernels that communicate besides NCCL's (regex)."),
+        click.option("--strict", is_flag=True, help="A report that cannot be used is an error."),
+        click.option("-q", "--quiet", is_flag=True, help="No progress and no warnings about single reports."),
+    ):
+        command = decorate(command)
+    return command

@@ -1,0 +1,354 @@
+"""Digests of all ranks to a Comparison: match, align the clocks, share out the delay, judge."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rankdiff.clocks import Clock, fit_clocks
+from rankdiff.digest import Digest
+from rankdiff.findings import Finding
+from rankdiff.inference import inferred_groups, without_payloads
+from rankdiff.instances import Timed, label_instances, steps_of, timed
+from rankdiff.job import Job, build_job
+from rankdiff.makeup import PARTS, make_up, unmatched_nccl
+from rankdiff.matching import Communicator, Matching, match, other_runs, payload_groups
+from rankdiff.notes import Note
+from rankdiff.reports.identity import Identity
+from rankdiff.verdict import Island, Judgement, judge, warm_up_step
+from rankdiff.waits import Waits, delay_shares, islands, waits
+
+I64 = NDArray[np.int64]
+F64 = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class RankFigures:
+    """What the comparison says of one rank, over the steps judged; None: not assessed."""
+
+    collectives: int  # matched N x N instances, warm-up included
+    wait_ns: int | None
+    imposed_wait_ns: int | None
+    delay_ns: float | None
+    delay_share: float | None
+    lateness_ns_median: float | None  # median over steps of its largest lateness in the step
+    last_count: int | None
+    make_up_ns: dict[str, int] | None  # per part, summed over the steps judged that have a length
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """The answer for the whole job."""
+
+    status: str  # straggler, rotating, balanced or not_assessed
+    reason: str | None
+    message: str | None
+    findings: tuple[Finding, ...]
+    threshold_ns: float | None
+    wait_ns_per_step: float | None
+    wait_share_of_step: float | None
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """Everything the renderers need."""
+
+    job: Job  # the ranks that were compared
+    identities: tuple[Identity, ...]  # all captured ranks, sorted
+    digests: tuple[Digest, ...]  # in the order of `identities`
+    missing: tuple[int, ...]
+    matching: Matching
+    clock: Clock
+    islands: tuple[Island, ...]
+    judgements: tuple[Judgement, ...]
+    waited: tuple[tuple[Waits, ...], ...]  # per island, per communicator
+    figures: dict[int, RankFigures]  # by rank number
+    verdict: Verdict
+    notes: tuple[Note, ...] = field(default=())
+
+
+def compare_digests(
+    digests: Sequence[Digest], identities: Sequence[Identity], missing: Sequence[int], skip_steps: int = 0
+) -> Comparison:
+    """Compare the digests of a job.
+
+    Parameters
+    ----------
+    digests, identities : sequences of equal length
+        Any order; the result does not depend on it.
+    missing : sequence of int
+        Ranks of the job without a report.
+    skip_steps : int
+        Steps to leave out at the beginning, besides a warm-up step.
+
+    Returns
+    -------
+    Comparison
+    """
+    pairs = sorted(zip(identities, digests, strict=True), key=lambda p: p[0].rank)
+    notes = [n for i, d in pairs for n in _rank_notes(i, d)]
+    usable = [(i, d) for i, d in pairs if d.collectives.filter(d.collectives["op_class"] == "nxn").height]
+    job = build_job([d for _, d in usable], [i for i, _ in usable])
+    strangers = other_runs(job)
+    if strangers:
+        names = ", ".join(job.ranks[r].identity.claims.report for r in strangers)
+        notes.append(
+            Note(
+                "other_run",
+                f"{names}: captured minutes apart from the others and sharing no communicator with them, so of another "
+                "run; left out",
+                tuple(job.ranks[r].identity.rank for r in strangers),
+            )
+        )
+        kept = [p for n, p in enumerate(usable) if n not in strangers]
+        job = build_job([d for _, d in kept], [i for i, _ in kept])
+    payloads = [r.has_payloads for r in job.ranks]
+    if job.ranks and all(payloads):
+        groups = payload_groups(job)
+    else:
+        job = without_payloads(job)
+        groups, found = inferred_groups(job) if len(job.ranks) > 1 else ([], [])
+        notes += found
+    matching = match(job, groups)
+    notes += [*matching.notes, *_lost_notes(job, matching)]
+    labelled = [_labelled(job, matching.communicators, ranks) for ranks in _islands(job, matching)]
+    warm = {c.id: _first_step(step) for island in labelled for c, step in zip(island[0], island[2], strict=True)}
+    clock = fit_clocks(job, matching.communicators, [warm[c.id] for c in matching.communicators])
+    notes += clock.notes
+    made = [_island(job, clock, *island, skip_steps) for island in labelled]
+    uncertainty = clock.uncertainty_ns or 0.0
+    judgements = tuple(judge(job, island, uncertainty, missing) for island, _ in made)
+    figures: dict[int, RankFigures] = {}
+    for (island, waited), judgement in zip(made, judgements, strict=True):
+        figures |= _figures(job, clock, island, waited, judgement)
+        notes += _twin_notes(job, island, waited, judgement)
+    verdict = _verdict(pairs, job, made, judgements)
+    return Comparison(
+        job=job,
+        identities=tuple(i for i, _ in pairs),
+        digests=tuple(d for _, d in pairs),
+        missing=tuple(missing),
+        matching=matching,
+        clock=clock,
+        islands=tuple(island for island, _ in made),
+        judgements=judgements,
+        waited=tuple(waited for _, waited in made),
+        figures=figures,
+        verdict=verdict,
+        notes=tuple(notes),
+    )
+
+
+def _rank_notes(identity: Identity, digest: Digest) -> list[Note]:
+    info, notes = digest.info, []
+    if info.hidden_by_graphs:
+        notes.append(
+            Note(
+                "collectives_in_graphs",
+                f"rank {identity.label}: CUDA graphs were traced whole, collectives inside them are not visible "
+                "(capture with --cuda-graph-trace=node)",
+                (identity.rank,),
+            )
+        )
+    elif not info.nccl_kernels:
+        top = ", ".join(info.top_kernels[:10]) or "none at all"
+        notes.append(
+            Note(
+                "no_collectives",
+                f"rank {identity.label}: no NCCL kernels; kernels seen: {top}",
+                (identity.rank,),
+            )
+        )
+    return notes
+
+
+def _lost_notes(job: Job, matching: Matching) -> list[Note]:
+    """The profiler's own warnings, where counts diverge; complete captures carry the same words."""
+    short = {int(r) for c in matching.communicators for r, n in zip(c.members, c.lost, strict=True) if n}
+    short |= {r for c in matching.communicators for r in c.minority}
+    out = []
+    told = [job.ranks[r].identity for r in sorted(short) if job.ranks[r].digest.info.lost_events]
+    if told:
+        out.append(
+            Note(
+                "events_lost",
+                f"rank {', '.join(i.label for i in told)}: collectives differ in number from the others', and the "
+                "profiler says that events may be missing: possible event loss",
+                tuple(i.rank for i in told),
+            )
+        )
+    return out
+
+
+def _islands(job: Job, matching: Matching) -> list[list[int]]:
+    return islands(len(job.ranks), [c.members for c in matching.communicators])
+
+
+def _labelled(
+    job: Job, communicators: Sequence[Communicator], ranks: Sequence[int]
+) -> tuple[list[Communicator], str, list[I64], dict[int, str], list[int]]:
+    """Communicators of an island with the step of every instance."""
+    inside = [c for c in communicators if int(c.members[0]) in set(ranks)]
+    source, keys, names = label_instances(job, inside)
+    return inside, source, keys, names, list(ranks)
+
+
+def _first_step(step: I64) -> NDArray[np.bool_]:
+    """Instances of the first captured step: left out of the clock fit."""
+    return np.asarray(step == step.min())
+
+
+def _island(
+    job: Job,
+    clock: Clock,
+    communicators: list[Communicator],
+    source: str,
+    keys: list[I64],
+    names: dict[int, str],
+    ranks: list[int],
+    skip_steps: int,
+) -> tuple[Island, tuple[Waits, ...]]:
+    steps, timed_comms = steps_of(
+        source, [timed(job, clock, c, k) for c, k in zip(communicators, keys, strict=True)], names
+    )
+    waited = tuple(waits(t) for t in timed_comms)
+    delta = delay_shares(timed_comms, ranks, steps.size)
+    included = np.ones(steps.size, np.bool_)
+    included[:skip_steps] = False
+    included[skip_steps:] = warm_up_step(delta[:, skip_steps:]) if steps.size > skip_steps else False
+    island = Island(
+        ranks=tuple(ranks),
+        timed=tuple(timed_comms),
+        steps=steps,
+        delta=delta,
+        included=included,
+        unmatched_ns=np.stack([unmatched_nccl(job, clock, r, timed_comms, steps) for r in ranks]),
+        transfer_ns=_transfer(timed_comms, waited, ranks, steps.size),
+    )
+    return island, waited
+
+
+def _transfer(timed_comms: Sequence[Timed], waited: Sequence[Waits], ranks: Sequence[int], n_steps: int) -> F64:
+    """Transfer of a rank's instances per step, mean over the ranks."""
+    out = np.zeros(n_steps)
+    for t, w in zip(timed_comms, waited, strict=True):
+        np.add.at(out, t.step, w.transfer * t.comm.members.size)
+    return out / len(ranks)
+
+
+def _figures(
+    job: Job, clock: Clock, island: Island, waited: Sequence[Waits], judgement: Judgement
+) -> dict[int, RankFigures]:
+    out = {}
+    assessed = judgement.status != "not_assessed" or judgement.reason == "missing_ranks"
+    included = island.included
+    for i, r in enumerate(island.ranks):
+        count = wait = imposed = last = 0
+        late = np.full(island.steps.size, np.iinfo(np.int64).min)
+        for t, w in zip(island.timed, waited, strict=True):
+            for j in np.flatnonzero(t.comm.members == r):
+                keep = included[t.step]
+                count += t.step.size
+                wait += int(w.wait[keep, j].sum())
+                imposed += int(w.imposed[keep, j].sum())
+                last += int((w.last[keep] == j).sum())
+                np.maximum.at(late, t.step, w.lateness[:, j])
+        late = late[included & (late > np.iinfo(np.int64).min)]
+        parts = make_up(job, clock, r, island.timed, waited, island.steps)
+        delay = float(island.delta[i, included].sum())
+        identity = job.ranks[r].identity
+        out[identity.rank] = RankFigures(
+            collectives=count,
+            wait_ns=wait,
+            imposed_wait_ns=imposed,
+            delay_ns=delay if assessed else None,
+            delay_share=delay / island.measured_ns if assessed and island.measured_ns > 0 else None,
+            lateness_ns_median=float(np.median(late)) if late.size else None,
+            last_count=last,
+            make_up_ns={p: int(parts[p][included].sum()) for p in PARTS},
+        )
+    return out
+
+
+def _twin_notes(job: Job, island: Island, waited: Sequence[Waits], judgement: Judgement) -> list[Note]:
+    """Check the verdict without any clock: who makes others wait has the shortest collectives itself."""
+    notes = []
+    for f in judgement.findings:
+        if f.kind not in ("late_rank", "late_node") or f.severity == "note":
+            continue
+        rows = [r for r in island.ranks if job.ranks[r].identity.rank in f.ranks]
+        late = np.flatnonzero(island.included)[np.array(f.late_mask)]
+        own, others = [], []
+        for t, w in zip(island.timed, waited, strict=True):
+            mine = np.isin(t.comm.members, rows)
+            keep = np.isin(t.step, late)
+            if mine.any() and not mine.all():
+                own.append(w.clock_free[keep][:, mine].sum() / mine.sum())
+                others.append(w.clock_free[keep][:, ~mine].sum() / (~mine).sum())
+        if own and sum(own) >= sum(others):
+            notes.append(
+                Note(
+                    "clock_suspect",
+                    f"{'node ' + str(f.node) if f.kind == 'late_node' else f'rank {f.rank}'} arrives last on the "
+                    "fitted clocks, but its collectives are not shorter than the others': the clocks are suspect",
+                    f.ranks,
+                )
+            )
+    return notes
+
+
+def _verdict(
+    pairs: Sequence[tuple[Identity, Digest]],
+    job: Job,
+    made: Sequence[tuple[Island, tuple[Waits, ...]]],
+    judgements: Sequence[Judgement],
+) -> Verdict:
+    """One answer for the job out of its islands': the worst that was found."""
+    order = ("straggler", "rotating", "balanced", "not_assessed")
+    if not judgements:
+        reason, message = _why_nothing(pairs, job)
+        return Verdict("not_assessed", reason, message, (), None, None, None)
+    status = min((j.status for j in judgements), key=order.index)
+    first = next(j for j in judgements if j.status == status)
+    findings = tuple(f for j in judgements for f in j.findings)
+    severity = {"major": 0, "minor": 1, "note": 2}
+    findings = tuple(sorted(findings, key=lambda f: (severity[f.severity], -(f.delay_ns_per_step or 0.0))))
+    waits_, measured, steps = 0.0, 0.0, 0
+    for island, _ in made:
+        waits_ += float(island.delta[:, island.included].sum())
+        measured += island.measured_ns
+        steps += int(island.included.sum())
+    thresholds = [j.threshold_ns for j in judgements if j.threshold_ns is not None]
+    assessed = status != "not_assessed"
+    return Verdict(
+        status,
+        first.reason,
+        first.message,
+        findings,
+        max(thresholds) if thresholds else None,
+        waits_ / steps if assessed and steps else None,
+        waits_ / measured if assessed and measured > 0 else None,
+    )
+
+
+def _why_nothing(pairs: Sequence[tuple[Identity, Digest]], job: Job) -> tuple[str, str]:
+    if len(pairs) == 1:
+        return "one_rank", (
+            "only one rank was captured: one report per rank is needed. If several were expected, their names may "
+            "have overwritten each other (nsys profile -o prof_%h_%q{SLURM_PROCID})"
+        )
+    if any(d.info.hidden_by_graphs and not d.info.nccl_kernels for _, d in pairs):
+        return "collectives_in_graphs", (
+            "the NCCL kernels are hidden inside CUDA graphs that were traced whole: capture with --cuda-graph-trace=node"
+        )
+    if not job.ranks:
+        return "no_collectives", "no NCCL kernels in any report: was CUDA traced (nsys profile -t cuda,nvtx,osrt)?"
+    if len(job.ranks) == 1:
+        return "one_rank", "only one rank has usable collectives: one report per rank is needed"
+    return "nothing_matched", (
+        "no all-reduce or other N x N collective could be matched across the ranks: capture overlapping windows, and "
+        "export with --include-blobs=true"
+    )

@@ -1,0 +1,187 @@
+"""One report to its digests: everything the comparison needs of each GPU process, and nothing more."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import polars as pl
+
+from rankdiff import collectives, figures, steps
+from rankdiff.claims import Claims as Claims
+from rankdiff.figures import Figures
+from rankdiff.notes import Note
+from rankdiff.reports.capture import Gpu
+from rankdiff.reports.discover import Report
+from rankdiff.reports.names import DEFAULT_DATA_RANGE, top
+from rankdiff.reports.nsys import ReportTables, is_graph_launch, load
+from rankdiff.schema import COLLECTIVES, LEAD_UP
+
+
+@dataclass(frozen=True)
+class DigestInfo:
+    """The scalars of a digest. Times are session times in ns unless the name says otherwise."""
+
+    claims: Claims
+    product_version: str | None  # of the exporter
+    schema_version: str | None
+    session_start_utc_ns: int | None
+    time_shift_ns: int  # EXPORT_CONFIG_TIME_SHIFT, already taken out of every time
+    gpu_uuid: str | None
+    gpu_name: str | None
+    gpu_bus: str | None
+    window_start_ns: int  # first GPU start
+    window_end_ns: int  # last GPU end
+    # The exact figures (same definitions as an independent, slow reckoning in the tests).
+    span_ns: int
+    busy_ns: int
+    idle_ns: int
+    idle_data_load_ns: int | None  # null: no data-loading range
+    idle_osrt_ns: int | None  # null: OS runtime calls not captured
+    nccl_kernels: int
+    nccl_ns: int
+    step_source: str | None  # "nvtx:<normalised name>" or None
+    has_payloads: bool
+    hidden_by_graphs: bool  # graph launches were traced whole (or not at all): NCCL may be inside
+    tables: dict[str, int] = field(default_factory=dict)  # rows read per table; absent: not captured
+    data_ranges: int = 0  # data-loading ranges found
+    open_ranges: int = 0  # ranges without an end
+    top_nvtx: tuple[str, ...] = ()  # most frequent range names, for the hint when nothing matches
+    top_kernels: tuple[str, ...] = ()  # most frequent kernel names, for the hint when none is NCCL
+    lost_events: tuple[str, ...] = ()  # diagnostics about lost or dropped events, by code
+    user_shift_ns: int = 0  # the part of time_shift_ns that was asked for with --ts-shift
+    notes: tuple[Note, ...] = ()  # what had to be done to read the report
+
+
+@dataclass(frozen=True)
+class Digest:
+    """One GPU process of one report: scalars and the tables of `rankdiff.schema`."""
+
+    info: DigestInfo
+    collectives: pl.DataFrame  # schema.COLLECTIVES
+    steps: pl.DataFrame  # schema.STEPS
+    work: pl.DataFrame  # schema.WORK
+    lead_up: pl.DataFrame  # schema.LEAD_UP
+
+
+@dataclass(frozen=True)
+class DigestOptions:
+    """What the user may say about names; None means the default.
+
+    Attributes
+    ----------
+    data_range, step_range : str or None
+        Regular expressions for NVTX range names, anchored at their start.
+    comm_regex : str or None
+        Kernels that communicate besides NCCL's; searched anywhere in the short name.
+    """
+
+    data_range: str | None = None
+    step_range: str | None = None
+    comm_regex: str | None = None
+
+
+def make_digests(
+    report: Report, claims: Sequence[Claims], options: DigestOptions = DigestOptions()
+) -> list[Digest]:
+    """Digest one report: one digest for each of its ranks.
+
+    Parameters
+    ----------
+    report : Report
+    claims : sequence of Claims
+        The ranks of this report, from `reports.identity.claims`.
+    options : DigestOptions
+
+    Returns
+    -------
+    list of Digest
+        In the order of `claims`; a claim without GPU work is left out.
+
+    Raises
+    ------
+    ReportError
+        When the report cannot be read.
+    """
+    with load(report, options.comm_regex) as tables:
+        by_unit = {(each.pid, each.device): each for each in claims}
+        data_range = options.data_range or DEFAULT_DATA_RANGE
+        found = figures.find_figures(tables, by_unit, data_range, options.data_range is None)
+        digests = []
+        by_pid = {}
+        for pid in {each.pid for each in found}:
+            step_table, source = steps.find_steps(tables, pid, options.step_range)
+            by_pid[pid] = collectives.find_collectives(tables, pid, step_table), step_table, source
+        for each in found:
+            by_device, step_table, source = by_pid[each.pid]
+            table = by_device.get(each.device, pl.DataFrame(schema=COLLECTIVES))
+            info = _info(tables, by_unit[each.pid, each.device], each, table, source)
+            digests.append(Digest(info, table, step_table, each.work, pl.DataFrame(schema=LEAD_UP)))
+        return digests
+
+
+def _info(
+    tables: ReportTables, claim: Claims, found: Figures, table: pl.DataFrame, step_source: str | None
+) -> DigestInfo:
+    capture = tables.capture
+    gpu = capture.gpus.get((claim.pid, claim.device), Gpu())
+    return DigestInfo(
+        claims=claim,
+        product_version=capture.product_version,
+        schema_version=capture.schema_version,
+        session_start_utc_ns=tables.session_start_utc_ns,
+        time_shift_ns=tables.shift_ns,
+        gpu_uuid=gpu.uuid,
+        gpu_name=gpu.name,
+        gpu_bus=gpu.bus,
+        window_start_ns=int(found.busy[0][0]),
+        window_end_ns=int(found.busy[1][-1]),
+        span_ns=found.span_ns,
+        busy_ns=figures.busy_ns(found),
+        idle_ns=figures.idle_ns(found),
+        idle_data_load_ns=found.idle_data_load_ns,
+        idle_osrt_ns=found.idle_osrt_ns,
+        nccl_kernels=found.nccl_kernels,
+        nccl_ns=found.nccl_ns,
+        step_source=step_source,
+        has_payloads=table["comm"].null_count() < table.height,
+        hidden_by_graphs=_hidden_by_graphs(tables, claim),
+        tables=dict(tables.rows),
+        data_ranges=found.data_ranges,
+        open_ranges=_count(tables, "SELECT count(*) FROM nvtx WHERE pid = ? AND end_ns IS NULL", claim.pid),
+        top_nvtx=_top(
+            tables,
+            "SELECT regexp_replace(name, '[0-9]+', '#', 'g'), count(*) FROM nvtx WHERE pid = ? GROUP BY 1",
+            claim.pid,
+        ),
+        top_kernels=_top(
+            tables,
+            "SELECT n.name, count(*) FROM gpu g JOIN name n ON n.id = g.name_id WHERE g.pid = ? AND g.device = ? GROUP BY 1",
+            claim.pid,
+            claim.device,
+        ),
+        lost_events=tuple(sorted({code for code, pid in capture.lost if pid in (None, claim.pid)})),
+        user_shift_ns=capture.user_shift_ns,
+        notes=tuple(tables.notes),
+    )
+
+
+def _hidden_by_graphs(tables: ReportTables, claim: Claims) -> bool:
+    """Say whether graphs ran whose kernels are not in the kernel table."""
+    if _count(tables, "SELECT count(*) FROM gpu WHERE pid = ? AND kind = 'graph'", claim.pid):
+        return True
+    if _count(tables, "SELECT count(*) FROM gpu WHERE pid = ? AND graph_node IS NOT NULL", claim.pid):
+        return False
+    calls = tables.frame(
+        "SELECT DISTINCT s.value AS name FROM api a JOIN api_name s ON s.id = a.name_id WHERE a.pid = ?",
+        [claim.pid],
+    )
+    return any(is_graph_launch(name) for name in calls["name"].drop_nulls())
+
+
+def _count(tables: ReportTables, sql: str, *parameters: int) -> int:
+    return int(tables.frame(sql, parameters).item())
+
+
+def _top(tables: ReportTables, sql: str, *parameters: int) -> tuple[str, ...]:
+    return top((name, count) for name, count in tables.frame(sql, parameters).iter_rows() if name)

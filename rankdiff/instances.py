@@ -1,0 +1,247 @@
+"""Matched instances on the common clock, and the steps they belong to."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rankdiff.clocks import Clock
+from rankdiff.job import Job
+from rankdiff.matching import Communicator
+
+I64 = NDArray[np.int64]
+F64 = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Timed:
+    """The instances of one communicator on the common clock; rows are instances, columns members."""
+
+    comm: Communicator
+    start: I64  # (m, n) ns since the job's origin
+    end: I64  # (m, n)
+    duration: I64  # (m, n) ns on the rank's own clock: no alignment in it
+    step: I64  # (m,) index into Steps, -1: outside every step
+
+
+@dataclass(frozen=True)
+class Steps:
+    """The steps of one island of ranks, in the order of time."""
+
+    source: str  # nvtx:<name>, period or collective
+    labels: tuple[str, ...]
+    last_end: I64  # (k,) ns since the job's origin: last end of the step's collectives
+    step_ns: F64  # (k,) last end less the last end of the step before; nan for the first
+
+    @property
+    def size(self) -> int:
+        """Number of steps."""
+        return len(self.labels)
+
+
+def timed(job: Job, clock: Clock, comm: Communicator, step: I64) -> Timed:
+    """Put the instances of a communicator on the common clock.
+
+    A start later than the rank's own end after rounding cannot happen: both move by one smooth function.
+    """
+    start, end = comm.starts(job), comm.ends(job)
+    duration = end - start
+    for j, r in enumerate(comm.members):
+        start[:, j] = clock.common(job, int(r), start[:, j])
+        end[:, j] = clock.common(job, int(r), end[:, j])
+    return Timed(comm, start, end, duration, step)
+
+
+def label_instances(job: Job, communicators: Sequence[Communicator]) -> tuple[str, list[I64], dict[int, str]]:
+    """Give every instance of an island a step.
+
+    Parameters
+    ----------
+    job : Job
+    communicators : sequence of Communicator
+        All communicators of one island (ranks that meet directly or through others).
+
+    Returns
+    -------
+    source : str
+        Where the steps come from: ``nvtx:<name>``, ``period`` or ``collective``.
+    keys : list of (m,) int64
+        Per communicator the step key of each instance; keys ascend in time but may have gaps.
+    names : dict
+        Step key to the name shown; keys without one are shown by their order.
+    """
+    total = sum(c.positions.shape[0] for c in communicators)
+    named = _from_ranges(job, communicators)
+    if named is not None and sum((k >= 0).sum() for k in named[1]) >= 0.8 * total:
+        source, keys, names = named
+        return source, _fill(job, communicators, keys), names
+    return _from_period(job, communicators)
+
+
+def _from_ranges(job: Job, communicators: Sequence[Communicator]) -> tuple[str, list[I64], dict[int, str]] | None:
+    """Steps by the NVTX range that contains the launch, numbered alike on all ranks."""
+    sources = Counter(
+        job.ranks[int(r)].digest.info.step_source for c in communicators for r in c.members
+    )
+    del sources[None]
+    if not sources:
+        return None
+    source = sources.most_common(1)[0][0]
+    numbered = _stack(job, communicators, "step_number")
+    known = [(x >= 0) for x in numbered]
+    agree = sum(int(_agree(x, k).sum()) for x, k in zip(numbered, known, strict=True))
+    both = sum(int((k.sum(axis=1) >= 2).sum()) for k in known)
+    if both and agree >= 0.9 * both:
+        keys = [_vote(x) for x in numbered]
+        present = {int(k) for x in keys for k in np.unique(x) if k >= 0}
+        if _ascend(job, communicators, keys):
+            return str(source), keys, {k: str(k) for k in present}
+    ordinals = _stack(job, communicators, "step")
+    shift = _ordinal_shifts(job, communicators, ordinals)
+    moved = [
+        np.where(x >= 0, x + np.array([shift.get(int(r), 0) for r in c.members]), -1)
+        for x, c in zip(ordinals, communicators, strict=True)
+    ]
+    low = min((int(x[x >= 0].min()) for x in moved if (x >= 0).any()), default=0)
+    keys = [_vote(np.where(x >= 0, x - low, -1)) for x in moved]
+    if not _ascend(job, communicators, keys):
+        return None
+    return str(source), keys, {}
+
+
+def _stack(job: Job, communicators: Sequence[Communicator], what: str) -> list[I64]:
+    return [
+        np.stack([getattr(job.ranks[int(r)], what)[c.positions[:, j]] for j, r in enumerate(c.members)], axis=1)
+        for c in communicators
+    ]
+
+
+def _agree(x: I64, known: NDArray[np.bool_]) -> NDArray[np.bool_]:
+    """Instances with at least two known values, all equal."""
+    low = np.where(known, x, np.iinfo(np.int64).max).min(axis=1)
+    high = np.where(known, x, -1).max(axis=1)
+    return (known.sum(axis=1) >= 2) & (low == high)
+
+
+def _vote(x: I64) -> I64:
+    """(m,) the commonest known value of each row, the lowest of equals; -1 where none is known."""
+    out = np.full(x.shape[0], -1, np.int64)
+    best = np.zeros(x.shape[0], np.int64)
+    for j in range(x.shape[1]):
+        count = ((x == x[:, [j]]) & (x[:, [j]] >= 0)).sum(axis=1)
+        better = (count > best) | ((count == best) & (count > 0) & (x[:, j] < out))
+        out[better], best[better] = x[better, j], count[better]
+    return out
+
+
+def _ordinal_shifts(job: Job, communicators: Sequence[Communicator], ordinals: list[I64]) -> dict[int, int]:
+    """What to add to each rank's step ordinal so that all ranks count alike."""
+    counts = Counter({r.index: int((r.step >= 0).sum()) for r in job.ranks})
+    first = {int(r) for c in communicators for r in c.members}
+    start = max(first, key=lambda r: (counts[r], -r))
+    shift = {start: 0}
+    grown = True
+    while grown:
+        grown = False
+        for c, x in zip(communicators, ordinals, strict=True):
+            done = [j for j, r in enumerate(c.members) if int(r) in shift]
+            for j, r in enumerate(c.members):
+                if int(r) in shift or not done:
+                    continue
+                base = done[0]
+                both = (x[:, j] >= 0) & (x[:, base] >= 0)
+                if both.any():
+                    away = x[both, base] + shift[int(c.members[base])] - x[both, j]
+                    shift[int(r)] = int(np.rint(np.median(away)))
+                    grown = True
+    return shift
+
+
+def _ascend(job: Job, communicators: Sequence[Communicator], keys: list[I64]) -> bool:
+    """Whether step keys ascend with time (numbers that start again each epoch do not)."""
+    for c, k in zip(communicators, keys, strict=True):
+        seen = k[k >= 0]
+        if (np.diff(seen) < 0).mean() > 0.02 if seen.size > 1 else False:
+            return False
+    return True
+
+
+def _order(job: Job, communicators: Sequence[Communicator]) -> tuple[I64, I64, I64]:
+    """All instances by their median end: (communicator, instance, end)."""
+    which = np.concatenate([np.full(c.positions.shape[0], i) for i, c in enumerate(communicators)])
+    index = np.concatenate([np.arange(c.positions.shape[0]) for c in communicators])
+    end = np.concatenate([np.median(c.ends(job), axis=1).astype(np.int64) for c in communicators])
+    by = np.lexsort((index, which, end))
+    return which[by], index[by], end[by]
+
+
+def _fill(job: Job, communicators: Sequence[Communicator], keys: list[I64]) -> list[I64]:
+    """Instances launched outside every range belong to the step before them in time."""
+    which, index, _ = _order(job, communicators)
+    out = [k.copy() for k in keys]
+    last = min((int(k[k >= 0].min()) for k in keys if (k >= 0).any()), default=0)
+    for c, i in zip(which, index, strict=True):
+        if out[c][i] < 0:
+            out[c][i] = last
+        else:
+            last = int(out[c][i])
+    return out
+
+
+def _from_period(job: Job, communicators: Sequence[Communicator]) -> tuple[str, list[I64], dict[int, str]]:
+    """Steps by the period of operations and of the kernels before them; else every instance by itself."""
+    which, index, end = _order(job, communicators)
+    tokens = np.empty(which.size, np.uint64)
+    for n, (c, i) in enumerate(zip(which, index, strict=True)):
+        comm = communicators[c]
+        rank = job.ranks[int(comm.members[0])]
+        at = comm.positions[i, 0]
+        lead = int(rank.digest.collectives["lead_token"][int(rank.row[at])])
+        tokens[n] = hash((int(c), int(rank.token[at]), lead)) & 0xFFFFFFFFFFFFFFFF
+    period = _period(tokens)
+    keys = [np.empty(c.positions.shape[0], np.int64) for c in communicators]
+    if period is None or period < 2:
+        order = np.arange(which.size)
+        source = "collective" if period is None else "period"
+    else:
+        # A step ends before the longest silence: the next step's forward pass.
+        gap = np.diff(end, prepend=end[0])
+        phase = int(np.argmax([np.median(gap[p::period][1:]) if gap[p::period].size > 1 else 0 for p in range(period)]))
+        order = (np.arange(which.size) + (period - phase)) // period
+        order -= order.min()
+        source = "period"
+    for n, (c, i) in enumerate(zip(which, index, strict=True)):
+        keys[c][i] = order[n]
+    return source, keys, {}
+
+
+def _period(tokens: NDArray[np.uint64]) -> int | None:
+    """Smallest lag at which 95 % of the tokens repeat, seen at least three times over; None: there is none."""
+    for lag in range(1, tokens.size // 3 + 1):
+        if np.mean(tokens[lag:] == tokens[:-lag]) >= 0.95:
+            return lag
+    return None
+
+
+def steps_of(source: str, timed_comms: Sequence[Timed], names: dict[int, str]) -> tuple[Steps, list[Timed]]:
+    """Number the steps of an island from 0 and time them by their last ends.
+
+    Step time is GPU time: the difference of consecutive steps' last N x N ends on the common clock.
+    """
+    keys = sorted({int(k) for t in timed_comms for k in np.unique(t.step)})
+    at = {k: i for i, k in enumerate(keys)}
+    out = []
+    last = np.full(len(keys), np.iinfo(np.int64).min, np.int64)
+    for t in timed_comms:
+        step = np.array([at[int(k)] for k in t.step], np.int64)
+        np.maximum.at(last, step, t.end.max(axis=1))
+        out.append(Timed(t.comm, t.start, t.end, t.duration, step))
+    # A step that ends before its predecessor (overlapped communicators) takes no time of its own.
+    last = np.maximum.accumulate(last)
+    step_ns = np.concatenate([[np.nan], np.diff(last).astype(np.float64)])
+    labels = tuple(names.get(k, str(k)) for k in keys)
+    return Steps(source, labels, last, step_ns), out

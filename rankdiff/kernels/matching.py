@@ -1,0 +1,165 @@
+"""Kernels that line up two ranks' sequences of collectives: by a shift, or event by event in time."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rankdiff.kernels._jit import jit
+
+I64 = NDArray[np.int64]
+F64 = NDArray[np.float64]
+
+# Points that a shift is judged by: enough for a 95th percentile, few enough for thousands of shifts.
+_SAMPLE = 400
+
+
+@jit
+def shift_scores(
+    token_a: I64, start_a: I64, end_a: I64, token_b: I64, start_b: I64, end_b: I64, low: int, high: int
+) -> tuple[I64, F64, F64]:
+    """Judge the shifts `low` .. `high` between two sequences of collectives of one communicator.
+
+    Shift k says that element j of `b` is element j + k of `a`. A shift counts when at least one
+    element overlaps, all overlapping tokens agree, and nobody ends before the other starts once the
+    median end difference is taken out. Its score is the mean absolute deviation of the end differences
+    from their median: ends coincide only under the true shift, because step times vary.
+
+    Parameters
+    ----------
+    token_a, token_b : (na,), (nb,) int64
+        Operation and bytes, hashed.
+    start_a, end_a, start_b, end_b : (na,), (nb,) int64, ns
+        In the order of the communicator's operations.
+    low, high : int
+        Shifts to judge, both included; none when high < low.
+
+    Returns
+    -------
+    shift : (m,) int64
+        The shifts that count, ascending; empty when none does.
+    score : (m,) float64, ns
+    offset : (m,) float64, ns
+        Median of end_b - end_a under the shift.
+    """
+    na, nb = token_a.size, token_b.size
+    room = max(0, high - low + 1)
+    shifts = np.empty(room, np.int64)
+    scores = np.empty(room, np.float64)
+    offsets = np.empty(room, np.float64)
+    m = 0
+    for k in range(low, high + 1):
+        first, last = max(0, -k), min(nb, na - k)
+        n = last - first
+        if n < 1:
+            continue
+        agree = True
+        for j in range(first, last):
+            if token_a[j + k] != token_b[j]:
+                agree = False
+                break
+        if not agree:
+            continue
+        stride = max(1, n // _SAMPLE)
+        size = (n + stride - 1) // stride
+        d = np.empty(size, np.float64)
+        for i in range(size):
+            j = first + i * stride
+            d[i] = end_b[j] - end_a[j + k]
+        offset = np.median(d)
+        dev = np.abs(d - offset)
+        score = dev.mean()
+        # Slack for the causality test: what the ends themselves scatter by, at least a device clock's grain.
+        slack = max(50_000.0, 6.0 * np.median(dev))
+        broken = 0
+        for i in range(size):
+            j = first + i * stride
+            if end_a[j + k] + offset + slack < start_b[j] or end_b[j] + slack < start_a[j + k] + offset:
+                broken += 1
+        if broken * 50 > size:
+            continue
+        shifts[m], scores[m], offsets[m] = k, score, offset
+        m += 1
+    return shifts[:m], scores[:m], offsets[:m]
+
+
+@jit
+def align_in_time(
+    token_a: I64, end_a: I64, token_b: I64, end_b: I64, gap_cost: float, width: int
+) -> I64:
+    """Pair the elements of two sequences in order, by token and time, allowing losses on both sides.
+
+    Least-cost alignment (Needleman and Wunsch 1970) in a band around equal times: a pair of equal tokens
+    costs the difference of its ends, leaving an element alone costs `gap_cost`. Clock offsets must be taken
+    out before. Ties prefer pairing, then leaving the element of `a` alone.
+
+    Parameters
+    ----------
+    token_a, token_b : (na,), (nb,) int64
+    end_a, end_b : (na,), (nb,) int64, ns, ascending
+    gap_cost : float, ns
+    width : int
+        Half width of the band in elements.
+
+    Returns
+    -------
+    (nb,) int64
+        For each element of `b` its partner in `a`, or -1. Strictly ascending where not -1.
+    """
+    na, nb = end_a.size, end_b.size
+    partner = np.full(nb, -1, np.int64)
+    if na == 0 or nb == 0:
+        return partner
+    # Row j of the band covers the elements centre[j] - width .. centre[j] + width of a; j = 0 is "none yet".
+    centre = np.zeros(nb + 1, np.int64)
+    centre[1:] = np.searchsorted(end_a, end_b) + 1
+    for j in range(1, nb + 1):
+        centre[j] = min(max(centre[j], centre[j - 1]), na)
+    cols = 2 * width + 1
+    back = np.full((nb + 1, cols), np.int8(-1), np.int8)
+    before = np.full(cols, np.inf)
+    for c in range(cols):
+        i = c - width
+        if 0 <= i <= na:
+            before[c] = i * gap_cost
+            back[0, c] = 1
+    for j in range(1, nb + 1):
+        now = np.full(cols, np.inf)
+        move = centre[j] - centre[j - 1]
+        for c in range(cols):
+            i = centre[j] - width + c
+            if i < 0 or i > na:
+                continue
+            best, how = np.inf, np.int8(-1)
+            up = c + move  # the column of the same i in the row before
+            if i >= 1 and 0 <= up - 1 < cols and token_a[i - 1] == token_b[j - 1]:
+                cost = before[up - 1] + abs(end_a[i - 1] - end_b[j - 1])
+                if cost < best:
+                    best, how = cost, np.int8(0)
+            if i >= 1 and c >= 1 and now[c - 1] + gap_cost < best:
+                best, how = now[c - 1] + gap_cost, np.int8(1)
+            if 0 <= up < cols and before[up] + gap_cost < best:
+                best, how = before[up] + gap_cost, np.int8(2)
+            now[c], back[j, c] = best, how
+        before = now
+    # Start the way back at the cheapest cell of the last row, charging what is left of a.
+    best, col = np.inf, -1
+    for c in range(cols):
+        i = centre[nb] - width + c
+        if 0 <= i <= na and before[c] + (na - i) * gap_cost < best:
+            best, col = before[c] + (na - i) * gap_cost, c
+    j = nb
+    while j > 0 and col >= 0:
+        how = back[j, col]
+        if how == 0:
+            partner[j - 1] = centre[j] - width + col - 1
+            col += centre[j] - centre[j - 1] - 1
+            j -= 1
+        elif how == 1:
+            col -= 1
+        elif how == 2:
+            col += centre[j] - centre[j - 1]
+            j -= 1
+        else:
+            break
+    return partner

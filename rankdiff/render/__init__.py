@@ -1,0 +1,1 @@
+"""Comparisons as people and programs read them; nothing here computes a result."""

@@ -1,0 +1,250 @@
+"""report.json: the contract for programs (schema ``rankdiff.report/1``).
+
+Keys are always present; what could not be measured is null, never 0. Integers are ns unless the name says
+otherwise. Same input, same bytes: no time of the run, no paths.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from rankdiff import __version__
+from rankdiff.comparison import Comparison
+from rankdiff.digest import Digest
+from rankdiff.findings import Finding
+from rankdiff.notes import Note
+from rankdiff.render.words import summary
+from rankdiff.reports.identity import Identity
+from rankdiff.verdict import Island
+
+SCHEMA = "rankdiff.report/1"
+
+
+def to_json(c: Comparison, notes: Sequence[Note] = ()) -> str:
+    """Render a comparison as the text of report.json.
+
+    Parameters
+    ----------
+    c : Comparison
+    notes : sequence of Note
+        Further warnings, of reading the reports.
+
+    Returns
+    -------
+    str
+        Indented JSON with a final line feed.
+    """
+    return json.dumps(to_dict(c, notes), indent=1, ensure_ascii=False, allow_nan=False) + "\n"
+
+
+def to_dict(c: Comparison, notes: Sequence[Note] = ()) -> dict[str, Any]:
+    """Like `to_json`, as plain dicts and lists."""
+    every = sorted({*notes, *c.notes}, key=lambda n: (n.code, n.ranks, n.message))
+    return {
+        "schema": SCHEMA,
+        "rankdiff_version": __version__,
+        "job": _job(c),
+        "clock": _clock(c),
+        "verdict": {
+            "status": c.verdict.status,
+            "reason": c.verdict.reason,
+            "summary": summary(c),
+            "wait_ns_per_step": _whole(c.verdict.wait_ns_per_step),
+            "wait_share_of_step": _share(c.verdict.wait_share_of_step),
+            "smallest_findable_delay_ns_per_step": _whole(c.verdict.threshold_ns),
+        },
+        "bottleneck": _bottleneck(c),
+        "findings": [_finding(c, f) for f in c.verdict.findings],
+        "steps": [s for island in c.islands for s in _steps(c, island)],
+        "ranks": [_rank(c, i, d) for i, d in zip(c.identities, c.digests, strict=True)],
+        "nodes": _nodes(c),
+        "communicators": [
+            {
+                "id": m.id,
+                "ranks": [c.job.ranks[int(r)].identity.rank for r in m.members],
+                "source": m.source,
+                "matched": int(m.positions.shape[0]),
+                "trimmed": int(m.trimmed.sum()),
+                "lost": int(m.lost.sum()),
+                "first_divergence": m.first_divergence,
+                "diverging_ranks": [c.job.ranks[r].identity.rank for r in m.minority],
+            }
+            for m in c.matching.communicators
+        ],
+        "warnings": [{"code": n.code, "message": n.message, "ranks": list(n.ranks)} for n in every],
+    }
+
+
+def _whole(x: float | None) -> int | None:
+    return None if x is None or np.isnan(x) else round(float(x))
+
+
+def _share(x: float | None) -> float | None:
+    # Six digits: enough for any reader, and not the last bits of a floating-point sum.
+    return None if x is None or np.isnan(x) else round(float(x), 6)
+
+
+def _utc(c: Comparison, ns: int | None) -> int | None:
+    return None if ns is None or c.job.origin_utc_ns is None else c.job.origin_utc_ns + int(ns)
+
+
+def _job(c: Comparison) -> dict[str, Any]:
+    sizes = [int(i.included.sum()) for i in c.islands]
+    main = c.islands[int(np.argmax(sizes))] if sizes else None
+    ends = [t for island in c.islands for t in island.steps.last_end]
+    starts = [
+        d.info.session_start_utc_ns for d in c.digests if d.info.session_start_utc_ns is not None
+    ]
+    return {
+        "ranks": len(c.identities),
+        "nodes": len({i.node for i in c.identities}),
+        "missing_ranks": list(c.missing),
+        "session_start_utc_ns": min(starts) if starts else None,
+        "matched_collectives": sum(int(m.positions.shape[0]) for m in c.matching.communicators),
+        "unmatched_collectives": c.matching.unmatched,
+        "steps": max(sizes) if sizes else 0,
+        "step_source": main.steps.source if main else None,
+        "step_ns_median": _whole(main.step_ns) if main else None,
+        "window_ns": int(max(ends) - min(ends)) if ends else None,
+        "islands": [[c.job.ranks[r].identity.rank for r in i.ranks] for i in c.islands],
+    }
+
+
+def _clock(c: Comparison) -> dict[str, Any]:
+    return {
+        "method": c.clock.method,
+        "reference": c.clock.reference,
+        "uncertainty_ns": _whole(c.clock.uncertainty_ns),
+        "observations": c.clock.observations,
+        "nodes": [
+            {
+                "node": n.node,
+                "offset_ns": _whole(n.offset_ns),
+                "drift_ppm": round(n.drift_ppm, 4),
+                "residual_ns": _whole(n.residual_ns),
+                "step_ns": _whole(n.step_ns) if n.step_at_ns is not None else None,
+                "ts_shift_ns": _whole(-n.offset_ns),
+            }
+            for n in c.clock.nodes
+        ],
+    }
+
+
+def _bottleneck(c: Comparison) -> dict[str, Any]:
+    """Make-up of the median rank's step; what kind of bottleneck it is belongs to the cause analysis."""
+    parts = {}
+    for key in ("compute", "exposed_wait", "exposed_transfer", "copy", "idle"):
+        per_step = []
+        for island in c.islands:
+            known = island.included & ~np.isnan(island.steps.step_ns)
+            for r in island.ranks:
+                made = c.figures[c.job.ranks[r].identity.rank].make_up_ns
+                if made is not None and known.sum():
+                    per_step.append(made[key] / int(known.sum()))
+        parts[key] = _whole(float(np.median(per_step))) if per_step else None
+    return {"kind": None, "share_of_step": None, "make_up_ns_per_step": parts, "advice": None}
+
+
+def _finding(c: Comparison, f: Finding) -> dict[str, Any]:
+    return {
+        "kind": f.kind,
+        "rank": f.rank,
+        "node": f.node,
+        "ranks": list(f.ranks),
+        "severity": f.severity,
+        "pattern": f.pattern,
+        "cause": f.cause,
+        "cause_detail": f.cause_detail or None,
+        "delay_ns_per_step": _whole(f.delay_ns_per_step),
+        "delay_share": _share(f.delay_share),
+        "p_value": _share(f.p_value),
+        "steps_late": f.steps_late,
+        "steps": f.steps,
+        "first_step": f.first_step,
+        "first_utc_ns": _utc(c, f.first_ns),
+        "period_steps": f.period_steps,
+        "delay_ci95_ns": [_whole(x) for x in f.delay_ci95_ns] if f.delay_ci95_ns else None,
+        "advice": f.advice,
+        "evidence": list(f.evidence),
+    }
+
+
+def _steps(c: Comparison, island: Island) -> list[dict[str, Any]]:
+    out = []
+    total = island.delta.sum(axis=0)
+    top = island.delta.argmax(axis=0)
+    for k in range(island.steps.size):
+        start = int(island.steps.last_end[k - 1]) if k else None
+        length = island.steps.step_ns[k]
+        held = float(island.delta[top[k], k])
+        out.append(
+            {
+                "step": island.steps.labels[k],
+                "start_utc_ns": _utc(c, start),
+                "step_ns": _whole(length),
+                "delay_ns": _whole(total[k]),
+                "top_rank": c.job.ranks[island.ranks[int(top[k])]].identity.rank if held > 0 else None,
+                "top_share": _share(held / total[k]) if total[k] > 0 else None,
+                "judged": bool(island.included[k]),
+            }
+        )
+    return out
+
+
+def _rank(c: Comparison, i: Identity, d: Digest) -> dict[str, Any]:
+    f, info = c.figures.get(i.rank), d.info
+    index = next((r.index for r in c.job.ranks if r.identity.rank == i.rank), None)
+    return {
+        "rank": i.rank,
+        "label": i.label,
+        "node": i.node,
+        "rank_source": i.rank_source,
+        "node_source": i.node_source,
+        "report": info.claims.report,
+        "report_bytes": info.claims.size_bytes,
+        "session_uuid": info.claims.session_uuid,
+        "schema_version": info.schema_version,
+        "pid": info.claims.pid,
+        "device": info.claims.device,
+        "gpu_uuid": info.gpu_uuid,
+        "collectives": f.collectives if f else 0,
+        "nccl_kernels": info.nccl_kernels,
+        "nccl_ns": info.nccl_ns,
+        "wait_ns": f.wait_ns if f else None,
+        "imposed_wait_ns": f.imposed_wait_ns if f else None,
+        "delay_ns": _whole(f.delay_ns) if f else None,
+        "delay_share": _share(f.delay_share) if f else None,
+        "lateness_ns_median": _whole(f.lateness_ns_median) if f else None,
+        "last_count": f.last_count if f else None,
+        "span_ns": info.span_ns,
+        "busy_ns": info.busy_ns,
+        "idle_ns": info.idle_ns,
+        "idle_data_load_ns": info.idle_data_load_ns,
+        "idle_osrt_ns": info.idle_osrt_ns,
+        "idle_by_cause_ns": None,
+        "end_skew_ns": _whole(c.clock.end_skew_ns[index]) if index is not None else None,
+        "make_up_ns": f.make_up_ns if f else None,
+    }
+
+
+def _nodes(c: Comparison) -> list[dict[str, Any]]:
+    members: dict[str, list[int]] = {}
+    for i in c.identities:
+        members.setdefault(i.node, []).append(i.rank)
+    counts = Counter(i.node for i in c.identities)
+    out = []
+    for node in members:
+        delays = [f.delay_ns for r in members[node] if (f := c.figures.get(r)) and f.delay_ns is not None]
+        out.append(
+            {
+                "node": node,
+                "ranks": sorted(members[node]),
+                "delay_ns": _whole(sum(delays)) if len(delays) == counts[node] else None,
+            }
+        )
+    return out

@@ -1,0 +1,172 @@
+"""A cheap look into one report: which GPU processes it holds, and what it says about who they are."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from rankdiff.claims import Claims
+from rankdiff.errors import IdentityError, ReportError
+from rankdiff.reports.capture import RANK_VARIABLES, Capture, pid_of, read_capture
+from rankdiff.reports.discover import Report
+from rankdiff.reports.names import file_identity, is_nccl_kernel
+from rankdiff.reports.nsys import GPU_TABLES, KERNEL, no_gpu_work
+from rankdiff.reports.sqlite import SqliteReader
+
+_KNOWN_MAJOR = 3
+
+
+@dataclass
+class _Unit:
+    """GPU work of one (process, device)."""
+
+    ns: int = 0
+    nccl: int = 0
+    graphs: int = 0
+
+
+def claims(report: Report, rank_regex: str | None = None, comm_regex: str | None = None) -> list[Claims]:
+    """What a report says about each rank in it.
+
+    Parameters
+    ----------
+    report : Report
+    rank_regex : str, optional
+        With named groups ``rank`` and ``node``, searched in the file name, then in the whole path.
+    comm_regex : str, optional
+        Names of further kernels that communicate.
+
+    Returns
+    -------
+    list of Claims
+        One per (process, device) that is a rank, sorted by (device, pid). A process that communicates is one
+        rank on each device where it does; otherwise it is one rank on its busiest device. Where some process
+        communicates, others are ranks only if graphs may hide their communication.
+
+    Raises
+    ------
+    ReportError
+        When the report cannot be read, is of an unknown schema, or holds no GPU work.
+    IdentityError
+        When `rank_regex` is not a regular expression with one of the groups.
+    """
+    pattern = compile_rank_regex(rank_regex) if rank_regex else None
+    extra = re.compile(comm_regex) if comm_regex else None
+    with SqliteReader(report.path, report.name) as reader:
+        capture = read_capture(reader)
+        major = (capture.schema_version or "").split(".")[0]
+        if major.isdigit() and int(major) > _KNOWN_MAJOR:
+            raise ReportError(
+                f"{report.name}: schema version {capture.schema_version}, expected {_KNOWN_MAJOR}.x or older",
+                "Export it with an older version of Nsight Systems, or use a newer rankdiff",
+            )
+        units = _ranks(_units(reader, extra))
+        if not units:
+            raise no_gpu_work(reader)
+    return [_claim(report, capture, unit, len(units), pattern) for unit in units]
+
+
+def compile_rank_regex(text: str) -> re.Pattern[str]:
+    """Compile ``--rank-regex``.
+
+    Raises
+    ------
+    IdentityError
+        When it is no regular expression or has neither of the groups ``rank`` and ``node``.
+    """
+    try:
+        pattern = re.compile(text)
+    except re.error as error:
+        raise IdentityError(f"--rank-regex {text!r} is not a regular expression ({error})") from error
+    if not {"rank", "node"} & set(pattern.groupindex):
+        raise IdentityError(
+            f"--rank-regex {text!r} has no group named rank or node",
+            r"For example: --rank-regex '(?P<node>[^_]+)_(?P<rank>\d+)\.sqlite'",
+        )
+    return pattern
+
+
+def _units(reader: SqliteReader, extra: re.Pattern[str] | None) -> dict[tuple[int, int], _Unit]:
+    units: dict[tuple[int, int], _Unit] = {}
+    for kind, table in GPU_TABLES.items():
+        there = reader.columns(table)
+        if not reader.has(table) or not {"start", "end", "deviceId"} <= set(there):
+            continue
+        process = '"globalPid"' if "globalPid" in there else "NULL"
+        name = '"shortName"' if kind == "kernel" and "shortName" in there else "NULL"
+        where = '"end" > "start"' + (
+            ' AND "copyKind" NOT IN (11, 12, 13)' if kind == "memcpy" and "copyKind" in there else ""
+        )
+        rows = reader.query(
+            f'SELECT {process}, "deviceId", {name}, count(*), sum("end" - "start") FROM {table} WHERE {where} GROUP BY 1, 2, 3',
+            (),
+            table,
+        )
+        names: dict[int, str] = {}
+        if table == KERNEL:
+            found = reader.strings([row[2] for row in rows if isinstance(row[2], int)])
+            names = dict(zip(found["id"].to_pylist(), found["value"].to_pylist(), strict=True))
+        for global_pid, device, name_id, count, ns in rows:
+            if not isinstance(device, int):
+                continue
+            unit = units.setdefault(
+                (pid_of(global_pid) if isinstance(global_pid, int) else 0, device), _Unit()
+            )
+            text = names.get(name_id) or ""
+            unit.ns += int(ns)
+            unit.graphs += count if kind == "graph" else 0
+            unit.nccl += count if is_nccl_kernel(text) or (extra is not None and extra.search(text)) else 0
+    return units
+
+
+def _ranks(units: dict[tuple[int, int], _Unit]) -> list[tuple[int, int]]:
+    communicates = any(unit.nccl for unit in units.values())
+    ranks = []
+    for pid in {pid for pid, _ in units}:
+        mine = {device: unit for (owner, device), unit in units.items() if owner == pid}
+        devices = [device for device, unit in mine.items() if unit.nccl]
+        if not devices and (not communicates or any(unit.graphs for unit in mine.values())):
+            devices = [min(mine, key=lambda device: (-mine[device].ns, device))]
+        ranks += [(pid, device) for device in devices]
+    return sorted(ranks, key=lambda unit: (unit[1], unit[0]))
+
+
+def _claim(
+    report: Report,
+    capture: Capture,
+    unit: tuple[int, int],
+    gpu_processes: int,
+    pattern: re.Pattern[str] | None,
+) -> Claims:
+    file_node, file_rank = file_identity(report.name)
+    env = tuple((name, rank) for name in RANK_VARIABLES if (rank := capture.integer(name)) is not None)
+    found = (pattern.search(report.name) or pattern.search(report.path)) if pattern else None
+    groups = found.groupdict() if found else {}
+    rank = groups.get("rank")
+    # A launcher's task count is the job's size only where each task is one rank.
+    world = capture.integer("SLURM_NTASKS") if gpu_processes == 1 else None
+    if gpu_processes == 1 and world is None:
+        world = capture.integer("WORLD_SIZE")
+    return Claims(
+        report=report.name,
+        path=report.path,
+        pid=unit[0],
+        device=unit[1],
+        gpu_processes=gpu_processes,
+        file_node=file_node,
+        file_rank=file_rank,
+        regex_node=groups.get("node") or None,
+        regex_rank=int(rank) if rank and rank.isdigit() else None,
+        env_rank=env[0][1] if env else None,
+        env_rank_name=env[0][0] if env else None,
+        env_local_rank=capture.integer("LOCAL_RANK"),
+        env_node=capture.variables.get("SLURMD_NODENAME") or None,
+        mpi_rank=capture.mpi_ranks.get(unit[0]),
+        hostname=capture.hostname,
+        world_size=world,
+        job_id=capture.variables.get("SLURM_JOB_ID") or None,
+        session_uuid=capture.session_uuid,
+        size_bytes=report.size_bytes,
+        env_ranks=env,
+        regex_given=pattern is not None,
+    )

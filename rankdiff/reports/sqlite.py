@@ -1,0 +1,336 @@
+"""The reference reader: Python's sqlite3, read-only, projected columns, into Arrow with explicit types.
+
+Nothing is ever written beside the file: a WAL database is read through a private copy, or as immutable when
+its log is missing. Views and virtual tables may run code and are never read.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import sqlite3
+import tempfile
+import urllib.parse
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from rankdiff.errors import ReportError
+from rankdiff.notes import Note
+
+INTEGER, TEXT, BLOB = pa.int64(), pa.string(), pa.binary()
+_CLASS = {INTEGER: int, TEXT: str, BLOB: bytes}
+
+_MAGIC = b"SQLite format 3\x00"
+_ROWS_AT_ONCE = 100_000
+_PARAMETERS_AT_ONCE = 500
+_LOCK_WAIT_S = 3.0
+_LOCKING_FAILED = {"SQLITE_IOERR_LOCK", "SQLITE_IOERR_RDLOCK", "SQLITE_IOERR_UNLOCK", "SQLITE_PROTOCOL"}
+_EXPORT_AGAIN = (
+    "Copy it again, or export it again: nsys export --type sqlite --include-blobs=true REPORT.nsys-rep"
+)
+
+
+def quote(name: str) -> str:
+    """Quote a table or column name."""
+    return '"' + name.replace('"', '""') + '"'
+
+
+class SqliteReader:
+    """One export, open for reading; a context manager.
+
+    Parameters
+    ----------
+    path : str
+        Path of the file.
+    name : str
+        How messages call it.
+
+    Attributes
+    ----------
+    notes : list of Note
+        What had to be done to read it.
+    wrong_values : dict of str to int
+        Values of an unexpected storage class, read as null, by ``table.column``.
+
+    Raises
+    ------
+    ReportError
+        When it is not a complete SQLite database or cannot be opened.
+    """
+
+    def __init__(self, path: str, name: str) -> None:
+        self.path = path
+        self.name = name
+        self.notes: list[Note] = []
+        self.wrong_values: dict[str, int] = {}
+        self._private: str | None = None
+        self._present: dict[str, bool] = {}
+        self._columns: dict[str, tuple[str, ...]] = {}
+        self._db: sqlite3.Connection | None = None
+        source, immutable = self._prepare()
+        try:
+            try:
+                self._open(source, immutable)
+            except sqlite3.Error as error:
+                if getattr(error, "sqlite_errorname", "") not in _LOCKING_FAILED:
+                    raise
+                # A file system without locks (some Lustre and NFS mounts): nobody can hold one either.
+                self._open(source, immutable=True)
+                self.notes.append(
+                    Note("no_locks", f"{name}: the file system has no locks, read without them")
+                )
+        except sqlite3.Error as error:
+            self.close()
+            raise self._explained(error, None) from error
+
+    def __enter__(self) -> SqliteReader:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close the file and remove the private copy, if there was one."""
+        if self._db is not None:
+            self._db.close()
+            self._db = None
+        if self._private is not None:
+            shutil.rmtree(self._private, ignore_errors=True)
+            self._private = None
+
+    def has(self, table: str) -> bool:
+        """Say whether a table exists and has a row; a table without rows was not captured."""
+        if table not in self._present:
+            found = False
+            if table in self._tables:
+                found = bool(self.query(f"SELECT 1 FROM {quote(table)} LIMIT 1", (), table))
+            self._present[table] = found
+        return self._present[table]
+
+    def tables(self) -> list[str]:
+        """Names of the ordinary tables, with rows or without, sorted."""
+        return sorted(self._tables)
+
+    def columns(self, table: str) -> tuple[str, ...]:
+        """Names of the columns of a table, as they are spelled in it; empty when there is no such table."""
+        if table not in self._columns:
+            rows = (
+                self.query(f"PRAGMA table_info({quote(table)})", (), table) if table in self._tables else []
+            )
+            self._columns[table] = tuple(row[1] for row in rows)
+        return self._columns[table]
+
+    def read(
+        self,
+        table: str,
+        columns: Mapping[str, pa.DataType],
+        *,
+        required: Sequence[str] = (),
+        where: str = "",
+        parameters: Sequence[Any] = (),
+    ) -> pa.Table:
+        """Read some columns of a table.
+
+        Parameters
+        ----------
+        table : str
+            Name of the table; one that is missing or empty gives no rows.
+        columns : mapping of str to pyarrow.DataType
+            INTEGER, TEXT or BLOB. A column that the table lacks is all null.
+        required : sequence of str
+            Columns that the table must have if it has rows.
+        where, parameters
+            SQL condition, without the word WHERE.
+
+        Returns
+        -------
+        pyarrow.Table
+            The columns asked for, in that order, rows in the order of the table.
+
+        Raises
+        ------
+        ReportError
+            When a required column is missing or the table cannot be read.
+        """
+        schema = pa.schema(list(columns.items()))
+        if not self.has(table):
+            return schema.empty_table()
+        there = self.columns(table)
+        for column in required:
+            if column not in there:
+                raise ReportError(
+                    f"{self.name}: table {table} has no column {column} (it has {', '.join(there[:12])}, ...)",
+                    "This version of Nsight Systems is not known; export with another one",
+                )
+        selected = [column for column in columns if column in there]
+        sql = f"SELECT {', '.join(map(quote, selected)) or '1'} FROM {quote(table)}" + (
+            f" WHERE {where}" if where else ""
+        )
+        batches = []
+        with self._errors(table):
+            cursor = self._connection.execute(sql, tuple(parameters))
+            while rows := cursor.fetchmany(_ROWS_AT_ONCE):
+                values = dict(zip(selected, zip(*rows, strict=True), strict=True))
+                arrays = [
+                    self._array(values[column], kind, f"{table}.{column}")
+                    if column in values
+                    else pa.nulls(len(rows), kind)
+                    for column, kind in columns.items()
+                ]
+                batches.append(pa.record_batch(arrays, schema=schema))
+        return pa.Table.from_batches(batches, schema=schema)
+
+    def strings(self, ids: npt.ArrayLike) -> pa.Table:
+        """Look up entries of StringIds: never the whole table, which holds environments.
+
+        Parameters
+        ----------
+        ids : (n,) int64
+            Ids wanted; repeated ones are looked up once.
+
+        Returns
+        -------
+        pyarrow.Table
+            ``id`` int64, ``value`` string; ids that do not exist are left out.
+        """
+        wanted = np.unique(np.asarray(ids, dtype=np.int64))
+        kinds = {"id": INTEGER, "value": TEXT}
+        parts = [pa.schema(list(kinds.items())).empty_table()]
+        for at in range(0, wanted.size, _PARAMETERS_AT_ONCE):
+            some = wanted[at : at + _PARAMETERS_AT_ONCE].tolist()
+            marks = ",".join("?" * len(some))
+            parts.append(
+                self.read(
+                    "StringIds", kinds, required=("id", "value"), where=f'"id" IN ({marks})', parameters=some
+                )
+            )
+        return pa.concat_tables(parts)
+
+    def query(self, sql: str, parameters: Sequence[Any], table: str) -> list[tuple[Any, ...]]:
+        """Run one small query; `table` is only for the message of an error."""
+        with self._errors(table):
+            return self._connection.execute(sql, tuple(parameters)).fetchall()
+
+    @property
+    def _connection(self) -> sqlite3.Connection:
+        if self._db is None:
+            raise ReportError(f"{self.name}: the reader is closed")
+        return self._db
+
+    def _prepare(self) -> tuple[str, bool]:
+        """Check the header and return the path to open and whether to open it as immutable."""
+        try:
+            with open(self.path, "rb") as file:
+                header = file.read(100)
+                size = os.fstat(file.fileno()).st_size
+        except OSError as error:
+            raise ReportError(f"{self.name}: cannot be read ({error.strerror})") from error
+        if len(header) < 100 or not header.startswith(_MAGIC):
+            raise ReportError(
+                f"{self.name}: expected an SQLite database, found something else", _EXPORT_AGAIN
+            )
+        page_bytes = int.from_bytes(header[16:18], "big")
+        page_bytes = 65536 if page_bytes == 1 else page_bytes
+        pages = int.from_bytes(header[28:32], "big")
+        wal = 2 in (header[18], header[19])
+        log = f"{self.path}-wal"
+        # The page count in the header holds only if both change counters agree (older writers leave it stale).
+        if header[24:28] == header[92:96] and not wal and size < pages * page_bytes:
+            raise ReportError(
+                f"{self.name}: truncated copy, expected {pages * page_bytes} bytes by its header, found {size}",
+                _EXPORT_AGAIN,
+            )
+        if not wal:
+            return self.path, False
+        if not os.path.exists(log) or os.path.getsize(log) == 0:
+            self.notes.append(
+                Note(
+                    "wal_missing",
+                    f"{self.name}: written in WAL mode and its -wal file is not beside it; last changes may be missing",
+                )
+            )
+            return self.path, True
+        self._private = tempfile.mkdtemp(prefix="rankdiff-")
+        copy = os.path.join(self._private, "report.sqlite")
+        try:
+            shutil.copyfile(self.path, copy)
+            shutil.copyfile(log, f"{copy}-wal")
+        except OSError as error:
+            self.close()
+            raise ReportError(
+                f"{self.name}: has an unmerged log beside it (-wal) and no private copy could be made ({error.strerror})",
+                "Point TMPDIR at a folder with room, or export the report again",
+            ) from error
+        self.notes.append(
+            Note("wal_copied", f"{self.name}: has an unmerged log beside it (-wal), read through a copy")
+        )
+        return copy, False
+
+    def _open(self, path: str, immutable: bool) -> None:
+        location = urllib.parse.quote(os.fsencode(os.path.abspath(path)))
+        mode = "rw" if self._private else "ro"  # merging the log of the private copy needs to write there
+        uri = f"file:{location}?mode={mode}" + ("&immutable=1" if immutable else "")
+        if self._db is not None:
+            self._db.close()
+        self._db = sqlite3.connect(uri, uri=True, timeout=_LOCK_WAIT_S, check_same_thread=False)
+        self._db.text_factory = _lenient
+        self._db.execute("PRAGMA trusted_schema=OFF")
+        self._db.execute("PRAGMA query_only=ON")
+        rows = self._db.execute(
+            "SELECT name, sql FROM sqlite_master WHERE type = 'table' AND rootpage > 0"
+        ).fetchall()
+        self._tables = {
+            name for name, sql in rows if not re.match(r"\s*create\s+virtual", sql or "", re.IGNORECASE)
+        }
+
+    def _array(self, values: tuple[Any, ...], kind: pa.DataType, where: str) -> pa.Array:
+        # Arrow would cut 1.5 to 1 and take bytes for text, so the classes are looked at first: inference
+        # fails, or finds another type, when they are mixed.
+        try:
+            found = pa.array(values)
+        except (pa.ArrowException, ValueError, TypeError, OverflowError):
+            found = None
+        if found is not None and found.type == kind:
+            return found
+        if found is not None and pa.types.is_null(found.type):
+            return pa.nulls(len(values), kind)
+        wanted = _CLASS[kind]
+        kept = [value if type(value) is wanted else None for value in values]
+        wrong = sum(value is not None for value in values) - sum(value is not None for value in kept)
+        self.wrong_values[where] = self.wrong_values.get(where, 0) + wrong
+        return pa.array(kept, kind)
+
+    @contextmanager
+    def _errors(self, table: str) -> Iterator[None]:
+        try:
+            yield
+        except sqlite3.Error as error:
+            raise self._explained(error, table) from error
+
+    def _explained(self, error: sqlite3.Error, table: str | None) -> ReportError:
+        code = getattr(error, "sqlite_errorname", "") or ""
+        place = f"{self.name}: " + (f"table {table}: " if table else "")
+        if code.startswith(("SQLITE_BUSY", "SQLITE_LOCKED")):
+            return ReportError(
+                f"{place}locked by another process; is it still being written?",
+                "Try again when the export is done",
+            )
+        if code.startswith("SQLITE_READONLY"):
+            return ReportError(
+                f"{place}has an unfinished transaction beside it (-journal); the export was interrupted",
+                _EXPORT_AGAIN,
+            )
+        if code.startswith("SQLITE_CORRUPT") or code.startswith("SQLITE_NOTADB"):
+            return ReportError(f"{place}the database is damaged ({error})", _EXPORT_AGAIN)
+        return ReportError(f"{place}cannot be read ({error})", _EXPORT_AGAIN)
+
+
+def _lenient(raw: bytes) -> str:
+    # Real exports hold text in the code page of the machine (a GBK time zone, for one).
+    return raw.decode("utf-8", "replace")

@@ -1,0 +1,193 @@
+"""Kernels of the comparison against their naive twins."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rankdiff.kernels.clocks import best_step, theil_sen_slope
+from rankdiff.kernels.matching import align_in_time, shift_scores
+from rankdiff.kernels.permutation import max_sum_exceedances
+from rankdiff.kernels.shares import skew_shares, swept_shares
+from tests.oracles import clocks as naive_clocks
+from tests.oracles import matching as naive_matching
+from tests.oracles import permutation as naive_permutation
+from tests.oracles import shares as naive_shares
+
+small = st.integers(0, 12)
+
+
+def i64(values):
+    return np.array(values, np.int64)
+
+
+@given(st.data())
+def test_skew_shares_are_shapley_values(data):
+    n = data.draw(st.integers(2, 4))
+    rows = data.draw(st.lists(st.lists(small, min_size=n, max_size=n), min_size=1, max_size=3))
+    step = data.draw(st.lists(st.integers(0, 1), min_size=len(rows), max_size=len(rows)))
+    got = skew_shares(i64(rows), i64(step), 2)
+    want = naive_shares.skew_shares(rows, step, 2)
+    assert got == pytest.approx(np.array(want, float))
+    assert got.sum() == pytest.approx(sum(max(r) - min(r) for r in rows))
+
+
+@st.composite
+def open_instances(draw):
+    """Instances of a few communicators over four ranks, arrivals in program order on every rank."""
+    comms = draw(st.lists(st.sets(st.integers(0, 3), min_size=2, max_size=4), min_size=1, max_size=3))
+    which = draw(st.lists(st.integers(0, len(comms) - 1), min_size=1, max_size=5))
+    clock = [0, 0, 0, 0]
+    out = []
+    for n, c in enumerate(which):
+        members = []
+        for r in sorted(comms[c]):
+            clock[r] += draw(small)
+            members.append((r, clock[r], c))
+        finish = max(clock[r] for r in comms[c]) if draw(st.booleans()) else 0
+        for r in comms[c]:
+            clock[r] = max(clock[r], finish)
+        out.append((n % 2, members))
+    return out
+
+
+def flattened(instances):
+    first = np.cumsum([0] + [len(m) for _, m in instances])
+    flat = [x for _, m in instances for x in m]
+    return (
+        i64(first),
+        i64([r for r, _, _ in flat]),
+        i64([a for _, a, _ in flat]),
+        i64([s for _, _, s in flat]),
+        i64([k for k, _ in instances]),
+    )
+
+
+@given(open_instances())
+def test_swept_shares_agree_with_the_twin_and_sum_to_open_time(instances):
+    slots = 1 + max(s for _, m in instances for _, _, s in m)
+    got = swept_shares(*flattened(instances), 4, slots, 2)
+    want = np.array(naive_shares.swept_shares(instances, 4, 2), float)
+    assert got == pytest.approx(want, abs=1e-6)
+    spans = [(min(a for _, a, _ in m), max(a for _, a, _ in m)) for _, m in instances]
+    open_time = len({t for a, b in spans for t in range(a, b)})
+    assert got.sum() == pytest.approx(open_time)
+
+
+def test_swept_shares_of_one_communicator_are_shapley_values():
+    rows = [[0, 5, 2, 9], [20, 20, 31, 24]]
+    instances = [
+        (0, [(r, a, 0) for r, a in enumerate(rows[0])]),
+        (1, [(r, a, 0) for r, a in enumerate(rows[1])]),
+    ]
+    got = swept_shares(*flattened(instances), 4, 1, 2)
+    assert got == pytest.approx(skew_shares(i64(rows), i64([0, 1]), 2))
+
+
+def test_delay_is_passed_on_to_who_held_the_late_rank():
+    # The worked example of the method: pairs TP (0, 1) and DP (0, 2); rank 1 is late in TP, which makes rank 0
+    # late in DP although rank 0 did nothing wrong.
+    ms = 1_000_000
+    instances = [(0, [(0, 0, 0), (1, 20 * ms, 0)]), (0, [(0, 26 * ms, 1), (2, 6 * ms, 1)])]
+    got = swept_shares(*flattened(instances), 3, 2, 1)
+    assert got[:, 0].tolist() == [0.0, 26.0 * ms, 0.0]
+
+
+def test_shares_of_nothing():
+    assert skew_shares(np.empty((0, 3), np.int64), i64([]), 2).tolist() == [[0, 0]] * 3
+    assert swept_shares(i64([0]), i64([]), i64([]), i64([]), i64([]), 2, 1, 1).tolist() == [[0], [0]]
+
+
+sequence = st.lists(
+    st.tuples(st.integers(0, 1), st.integers(1, 9), st.integers(1, 9)), min_size=1, max_size=7
+)
+
+
+def timeline(steps, scale=1_000_000):
+    """(tokens, starts, ends) from (token, gap, duration) triples."""
+    now, out = 0, []
+    for token, gap, length in steps:
+        start = now + gap * scale
+        now = start + length * scale
+        out.append((token, start, now))
+    return tuple(i64(x) for x in zip(*out, strict=True))
+
+
+@given(sequence, sequence)
+def test_shift_scores_agree_with_the_twin(a, b):
+    a, b = timeline(a), timeline(b)
+    low, high = 1 - b[0].size, a[0].size - 1
+    shift, score, offset = shift_scores(*a, *b, low, high)
+    want = naive_matching.shift_scores(*(x.tolist() for x in (*a, *b)), low, high)
+    assert shift.tolist() == [w[0] for w in want]
+    assert score == pytest.approx([w[1] for w in want])
+    assert offset == pytest.approx([w[2] for w in want])
+
+
+@given(sequence, sequence, st.integers(1, 5))
+def test_alignment_costs_what_the_best_one_costs(a, b, gap):
+    ta, _, ea = timeline(a, 1)
+    tb, _, eb = timeline(b, 1)
+    partner = align_in_time(ta, ea, tb, eb, float(gap), 10)
+    hit = np.flatnonzero(partner >= 0)
+    assert np.all(np.diff(partner[hit]) > 0)
+    assert np.array_equal(ta[partner[hit]], tb[hit])
+    cost = np.abs(ea[partner[hit]] - eb[hit]).sum() + gap * (ta.size + tb.size - 2 * hit.size)
+    assert cost == naive_matching.alignment_cost(ta.tolist(), ea.tolist(), tb.tolist(), eb.tolist(), gap)
+
+
+def test_alignment_of_nothing():
+    none = i64([])
+    assert align_in_time(none, none, i64([1]), i64([5]), 1.0, 4).tolist() == [-1]
+    assert align_in_time(i64([1]), i64([5]), none, none, 1.0, 4).size == 0
+
+
+@given(st.lists(st.tuples(small, st.integers(-9, 9)), min_size=0, max_size=8))
+def test_theil_sen_agrees_with_the_twin(points):
+    t = np.array([p[0] for p in points], float)
+    d = np.array([p[1] for p in points], float)
+    assert theil_sen_slope(t, d) == pytest.approx(naive_clocks.theil_sen_slope(t.tolist(), d.tolist()))
+
+
+@given(st.lists(st.integers(-20, 20), min_size=0, max_size=12), st.integers(1, 3))
+def test_best_step_agrees_with_the_twin(d, margin):
+    at, size = best_step(np.array(d, float), margin)
+    want_at, want_size = naive_clocks.best_step(d, margin)
+    assert (at == -1) == (want_at == -1)
+    if at >= 0:
+        # Several splits may be equally good; the kernel's must be one of them.
+        def error(i):
+            return sum((x - np.mean(p)) ** 2 for p in (d[:i], d[i:]) for x in p)
+
+        assert error(at) == pytest.approx(error(want_at), abs=1e-6)
+        assert size == pytest.approx(np.median(d[at:]) - np.median(d[:at]))
+    else:
+        assert (at, size) == (want_at, want_size)
+
+
+@pytest.mark.parametrize(
+    "delta",
+    [
+        [[0, 5], [1, 4], [0, 7], [2, 3]],
+        [[0, 0, 9], [1, 0, 5], [3, 2, 4]],
+        [[1, 2, 3], [3, 1, 2], [2, 3, 1]],
+    ],
+)
+def test_permutation_test_agrees_with_all_arrangements(delta):
+    observed = max(map(sum, zip(*delta, strict=True)))
+    draws = 3_000
+    reached, done = max_sum_exceedances(np.array(delta, float), float(observed), draws, 7, draws + 1)
+    want = naive_permutation.exact_p(delta, observed)
+    assert done == draws
+    # Five standard errors of a binomial share.
+    assert abs(reached / draws - want) <= 5 * np.sqrt(want * (1 - want) / draws) + 1e-9
+
+
+def test_permutation_test_is_repeatable_and_stops_early():
+    delta = np.arange(12.0).reshape(4, 3)
+    once = max_sum_exceedances(delta, 18.0, 200, 3, 201)
+    assert once == max_sum_exceedances(delta, 18.0, 200, 3, 201)
+    reached, done = max_sum_exceedances(delta, 0.0, 200, 3, 10)
+    assert (reached, done) == (10, 10)
