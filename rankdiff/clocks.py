@@ -123,7 +123,7 @@ def fit_clocks(job: Job, communicators: Sequence[Communicator], warm_up: Sequenc
         observations=count,
     )
     if not count:
-        return replace(clock, notes=(Note("no_clock_fit", "no matched collective: clocks are as the sessions say"),))
+        return clock
     clock = _with_end_skew(job, clock, used)
     residuals = _residuals(job, clock, used)
     everything = np.concatenate([x for x in residuals.values() if x.size])
@@ -301,18 +301,34 @@ def _with_end_skew(job: Job, clock: Clock, used: list[tuple[Communicator, F64]])
 
 
 def _residuals(job: Job, clock: Clock, used: list[tuple[Communicator, F64]]) -> dict[int, F64]:
-    """Per rank: end less the instance's median end on the common clock, scaled for the members' number."""
+    """Per rank: end less the median end of the *other* members, on the common clock.
+
+    The median of all members would be the rank itself in one of three cases when three meet, and hide its
+    scatter.
+    """
     out: dict[int, list[F64]] = {r.index: [] for r in job.ranks}
     for c, ends in used:
-        n = c.members.size
         common = np.stack(
             [clock.common(job, int(r), ends[:, j].astype(np.int64)) for j, r in enumerate(c.members)], axis=1
-        )
-        # The median takes part of each member's own scatter out: undo that.
-        rest = (common - np.median(common, axis=1, keepdims=True)) * np.sqrt(n / (n - 1))
+        ).astype(np.float64)
+        rest = common - _median_of_others(common)
         for j, r in enumerate(c.members):
             out[int(r)].append(rest[:, j])
     return {r: np.concatenate(x) if x else np.empty(0) for r, x in out.items()}
+
+
+def _median_of_others(x: F64) -> F64:
+    """(m, n) median of each row without the element itself; n >= 2."""
+    n = x.shape[1]
+    order = np.argsort(x, axis=1, kind="stable")
+    place = np.argsort(order, axis=1, kind="stable")
+    ranked = np.take_along_axis(x, order, axis=1)
+    low, high = (n - 2) // 2, (n - 1) // 2  # of the n - 1 others
+
+    def other(k: int) -> F64:
+        return np.where(place > k, ranked[:, [k]], ranked[:, [k + 1]])
+
+    return np.asarray((other(low) + other(high)) / 2)
 
 
 def _reference(nodes: list[str], linked: list[int], node_of: I64) -> str | None:

@@ -92,6 +92,64 @@ def gather(paths: Sequence[str], options: CompareOptions | None = None) -> Gathe
     return Gathered(found.reports, tuple(identities), tuple(problems), (*found.notes, *notes))
 
 
+@dataclass(frozen=True)
+class Readings:
+    """The digests of a job's reports with their ranks."""
+
+    identities: tuple[Identity, ...]
+    digests: tuple[Digest, ...]  # in the order of `identities`
+    missing: tuple[int, ...]  # ranks of the job without a report
+    problems: tuple[ReportError, ...]
+    notes: tuple[Note, ...]
+
+
+def read(
+    paths: Sequence[str], options: CompareOptions | None = None, progress: Progress | None = None
+) -> Readings:
+    """Find, identify and digest the reports of one job, one report in memory at a time.
+
+    Raises
+    ------
+    RankdiffError
+        As `compare`.
+    """
+    options = options or CompareOptions()
+    gathered = gather(paths, options)
+    problems = list(gathered.problems)
+    wanted = [i for i in gathered.identities if options.ranks is None or i.rank in options.ranks]
+    of_report: dict[str, list[Identity]] = {}
+    for identity in wanted:
+        of_report.setdefault(identity.claims.path, []).append(identity)
+    digests: list[Digest] = []
+    todo = [r for r in gathered.reports if r.path in of_report]
+    for n, report in enumerate(todo):
+        if progress is not None:
+            progress(n, len(todo), report.name)
+        try:
+            digests += make_digests(report, [i.claims for i in of_report[report.path]], options.digest)
+        except ReportError as error:
+            problems.append(options.left_out(error))
+    if progress is not None:
+        progress(len(todo), len(todo), "")
+    if not digests:
+        if problems:
+            raise _nothing_usable(problems)
+        raise RankdiffError("none of the ranks asked for is in these reports", "Check --ranks")
+    by_claims = {_key(i.claims): i for i in wanted}
+    identities = [by_claims[_key(d.info.claims)] for d in digests]
+    order = sorted(range(len(digests)), key=lambda n: identities[n].rank)
+    missing = missing_ranks(gathered.identities)
+    if options.ranks is not None:
+        missing = tuple(r for r in missing if r in options.ranks)
+    return Readings(
+        identities=tuple(identities[n] for n in order),
+        digests=tuple(digests[n] for n in order),
+        missing=missing,
+        problems=tuple(problems),
+        notes=(*gathered.notes, *(note for n in order for note in digests[n].info.notes)),
+    )
+
+
 def compare(
     paths: Sequence[str], options: CompareOptions | None = None, progress: Progress | None = None
 ) -> Outcome:
@@ -115,37 +173,9 @@ def compare(
         No report can be used, two claim the same rank, or `strict` and one cannot be used.
     """
     options = options or CompareOptions()
-    gathered = gather(paths, options)
-    problems = list(gathered.problems)
-    wanted = [
-        i for i in gathered.identities if options.ranks is None or i.rank in options.ranks
-    ]
-    of_report: dict[str, list[Identity]] = {}
-    for identity in wanted:
-        of_report.setdefault(identity.claims.path, []).append(identity)
-    digests: list[Digest] = []
-    todo = [r for r in gathered.reports if r.path in of_report]
-    for n, report in enumerate(todo):
-        if progress is not None:
-            progress(n, len(todo), report.name)
-        try:
-            digests += make_digests(report, [i.claims for i in of_report[report.path]], options.digest)
-        except ReportError as error:
-            problems.append(options.left_out(error))
-    if progress is not None:
-        progress(len(todo), len(todo), "")
-    if not digests:
-        if problems:
-            raise _nothing_usable(problems)
-        raise RankdiffError("none of the ranks asked for is in these reports", "Check --ranks")
-    by_claims = {_key(i.claims): i for i in wanted}
-    identities = [by_claims[_key(d.info.claims)] for d in digests]
-    missing = missing_ranks(gathered.identities)
-    if options.ranks is not None:
-        missing = tuple(r for r in missing if r in options.ranks)
-    comparison = compare_digests(digests, identities, missing, options.skip_steps)
-    digest_notes = tuple(n for d in digests for n in d.info.notes)
-    return Outcome(comparison, tuple(problems), (*gathered.notes, *digest_notes))
+    found = read(paths, options, progress)
+    comparison = compare_digests(found.digests, found.identities, found.missing, options.skip_steps)
+    return Outcome(comparison, found.problems, found.notes)
 
 
 def _key(c: Claims) -> tuple[str, int, int]:
@@ -155,4 +185,4 @@ def _key(c: Claims) -> tuple[str, int, int]:
 def _nothing_usable(problems: Sequence[ReportError]) -> RankdiffError:
     if len(problems) == 1:
         return problems[0]
-    return RankdiffError("no report can be used; see the lines above for each")
+    return RankdiffError("no report can be used; the lines above say why of each")

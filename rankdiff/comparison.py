@@ -344,8 +344,13 @@ def _why_nothing(pairs: Sequence[tuple[Identity, Digest]], job: Job) -> tuple[st
         return "collectives_in_graphs", (
             "the NCCL kernels are hidden inside CUDA graphs that were traced whole: capture with --cuda-graph-trace=node"
         )
+    if not job.ranks and any(d.info.nccl_kernels for _, d in pairs):
+        return "no_nxn_collectives", (
+            "the NCCL kernels in these reports are point-to-point or rooted; only operations in which all members wait for "
+            "the last (all-reduce, all-gather, reduce-scatter) tell who is late"
+        )
     if not job.ranks:
-        return "no_collectives", "no NCCL kernels in any report: was CUDA traced (nsys profile -t cuda,nvtx,osrt)?"
+        return "no_collectives", "no NCCL kernels in any report; capture with nsys profile -t cuda,nvtx,osrt"
     if len(job.ranks) == 1:
         return "one_rank", "only one rank has usable collectives: one report per rank is needed"
     return "nothing_matched", (

@@ -13,8 +13,9 @@ from rankdiff.figures import Figures
 from rankdiff.notes import Note
 from rankdiff.reports.capture import Gpu
 from rankdiff.reports.discover import Report
-from rankdiff.reports.names import DEFAULT_DATA_RANGE, top
-from rankdiff.reports.nsys import ReportTables, is_graph_launch, load
+from rankdiff.reports.names import DEFAULT_DATA_RANGE, is_graph_launch, top
+from rankdiff.reports.nsys import load
+from rankdiff.reports.tables import ReportTables
 from rankdiff.schema import COLLECTIVES, LEAD_UP
 
 
@@ -156,7 +157,8 @@ def _info(
         ),
         top_kernels=_top(
             tables,
-            "SELECT n.name, count(*) FROM gpu g JOIN name n ON n.id = g.name_id WHERE g.pid = ? AND g.device = ? GROUP BY 1",
+            "SELECT n.name, count(*) FROM gpu g JOIN name n ON n.id = g.name_id "
+            "WHERE g.pid = ? AND g.device = ? GROUP BY 1",
             claim.pid,
             claim.device,
         ),

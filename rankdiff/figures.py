@@ -9,7 +9,8 @@ import numpy as np
 import polars as pl
 
 from rankdiff.kernels.intervals import I64, gaps, length_ns, overlap_each, overlap_ns, union
-from rankdiff.reports.nsys import ReportTables
+from rankdiff.reports.nsys import os_calls
+from rankdiff.reports.tables import ReportTables
 from rankdiff.schema import WORK, check
 from rankdiff.steps import matching_names
 
@@ -66,7 +67,7 @@ def find_figures(
     """
     found = [figures for unit in units if (figures := _busy(tables, *unit)) is not None]
     data = {pid: _data_ranges(tables, pid, data_range, fixed_digits) for pid in {each.pid for each in found}}
-    calls = tables.os_calls({int(thread) for each in found for thread in each.enders if thread})
+    calls = os_calls(tables, {int(thread) for each in found for thread in each.enders if thread})
     return [_with_causes(each, *data[each.pid], calls) for each in found]
 
 

@@ -24,9 +24,9 @@ I64 = NDArray[np.int64]
 
 # Above this number of ranks only the common case is tried first: one communicator over all of them.
 _ALL_PAIRS = 64
-# Ends of members scatter alike; a partner this much worse than the usual best one is a bystander.
-_SPREAD_FACTOR = 2.5
-_SPREAD_NS = 100_000.0
+# Ends of members scatter alike; bystanders stand apart from them by at least this factor.
+_APART = 1.8
+_GRAIN_NS = 20_000.0  # differences of spread below this mean nothing
 # Two ranks' ends of one collective cannot be further apart than this once their nodes' clocks are aligned.
 _FAR_NS = 5_000_000.0
 _BROKEN_SHARE = 0.02
@@ -139,8 +139,7 @@ def _resolve(job: Job, classes: list[_Class]) -> tuple[list[list[int]], list[int
         pairs = _fits(job, classes, [(ranks[0], r) for r in ranks[1:]], by_rank)
         world = _world(classes, pairs, by_rank, ranks)
         if world:
-            used = {i for g in world for i in g}
-            return world, [i for i in range(len(classes)) if i not in used]
+            return world, []
     pairs = _fits(job, classes, [(r, q) for n, r in enumerate(ranks) for q in ranks[n + 1 :]], by_rank)
     return _components(classes, pairs)
 
@@ -180,66 +179,94 @@ def _fit(job: Job, classes: list[_Class], a: int, b: int, shift: int, known: flo
     return _Pair(a, b, spread, float(broken.mean()))
 
 
-def _limit(pairs: list[_Pair]) -> float:
-    """Largest spread of true members: a multiple of what the best partner of a class usually has."""
-    best: dict[int, float] = {}
-    for p in pairs:
-        if p.broken <= _BROKEN_SHARE:
-            for i in (p.a, p.b):
-                best[i] = min(best.get(i, float("inf")), p.spread)
-    known = [x for x in best.values() if np.isfinite(x)]
-    return _SPREAD_FACTOR * float(np.median(known)) + _SPREAD_NS if known else 0.0
-
-
 def _world(
     classes: list[_Class], pairs: list[_Pair], by_rank: dict[int, list[int]], ranks: list[int]
 ) -> list[list[int]]:
-    """Communicators over all ranks, when every class of the first rank fits one class on every other."""
-    limit = _limit(pairs)
+    """Communicators over all ranks, when every class of the first rank fits one class on every other alike."""
     out = []
     for a in by_rank[ranks[0]]:
         members = [a]
+        spreads = []
         for r in ranks[1:]:
-            fit = [p for p in pairs if p.a == a and classes[p.b].rank == r]
-            fit = [p for p in fit if p.broken <= _BROKEN_SHARE and p.spread <= limit]
+            fit = [p for p in pairs if p.a == a and classes[p.b].rank == r and p.broken <= _BROKEN_SHARE]
             if not fit:
                 return []
-            members.append(min(fit, key=lambda p: (p.spread, p.b)).b)
+            best = min(fit, key=lambda p: (p.spread, p.b))
+            members.append(best.b)
+            spreads.append(best.spread)
+        # Members and bystanders would stand apart in two heaps.
+        ordered = np.sort(np.maximum(spreads, _GRAIN_NS))
+        if ordered.size > 1 and (ordered[1:] / ordered[:-1]).max() > _APART:
+            return []
         out.append(members)
-    return out
+    used = {i for g in out for i in g}
+    return out if len(used) == len(classes) else []
 
 
 def _components(classes: list[_Class], pairs: list[_Pair]) -> tuple[list[list[int]], list[int]]:
-    """Sets of classes that all fit each other; one class per rank, each with its best partner."""
-    limit = _limit(pairs)
-    good = [p for p in pairs if p.broken <= _BROKEN_SHARE and p.spread <= limit]
+    """Sets of classes that may be one communicator by causality, split where their ends form heaps."""
+    good = [p for p in pairs if p.broken <= _BROKEN_SHARE and np.isfinite(p.spread)]
     best: dict[tuple[int, int], _Pair] = {}
     for p in sorted(good, key=lambda p: (p.spread, p.a, p.b)):
         best.setdefault((p.a, classes[p.b].rank), p)
         best.setdefault((p.b, classes[p.a].rank), p)
-    mutual = [
-        p for p in good if best[p.a, classes[p.b].rank] is p and best[p.b, classes[p.a].rank] is p
-    ]
-    parent = list(range(len(classes)))
+    mutual = [p for p in good if best[p.a, classes[p.b].rank] is p and best[p.b, classes[p.a].rank] is p]
+    spread = {frozenset((p.a, p.b)): max(p.spread, _GRAIN_NS) for p in mutual}
+    groups, rest = [], []
+    todo = _connected(range(len(classes)), spread)
+    while todo:
+        members = todo.pop()
+        n = len(members)
+        parts = _heaps(members, spread)
+        if len(parts) > 1:
+            todo += parts
+            continue
+        edges = sum(1 for e in spread if e <= set(members))
+        one_each = len({classes[i].rank for i in members}) == n
+        if n > 1 and one_each and edges >= 0.9 * n * (n - 1) / 2:
+            groups.append(members)
+        else:
+            rest += members
+    return groups, sorted(rest)
+
+
+def _connected(members: Iterable[int], spread: dict[frozenset[int], float], limit: float = np.inf) -> list[list[int]]:
+    """Connected sets over the pairs whose spread does not exceed `limit`."""
+    inside = sorted(members)
+    parent = {i: i for i in inside}
 
     def root(i: int) -> int:
         while parent[i] != i:
             i = parent[i]
         return i
 
-    for p in mutual:
-        low, high = sorted((root(p.a), root(p.b)))
-        parent[high] = low
+    for pair, value in spread.items():
+        a, b = sorted(pair)
+        if value <= limit and a in parent and b in parent:
+            low, high = sorted((root(a), root(b)))
+            parent[high] = low
     sets: dict[int, list[int]] = defaultdict(list)
-    for i in range(len(classes)):
+    for i in inside:
         sets[root(i)].append(i)
-    groups, rest = [], []
-    for members in sets.values():
-        n = len(members)
-        edges = sum(1 for p in mutual if root(p.a) == root(members[0]))
-        one_each = len({classes[i].rank for i in members}) == n
-        if n > 1 and one_each and edges >= 0.8 * n * (n - 1) / 2:
-            groups.append(members)
-        else:
-            rest += members
-    return groups, sorted(rest)
+    return list(sets.values())
+
+
+def _heaps(members: list[int], spread: dict[frozenset[int], float]) -> list[list[int]]:
+    """Split a set where the ends of its parts agree far better within than between.
+
+    Ranks that run in step pass the causality test without being members; their ends scatter more. A split
+    counts when every pair within is closer than any pair between by a clear factor, and no part is alone.
+    """
+    own = {e: x for e, x in spread.items() if e <= set(members)}
+    for limit in sorted(set(own.values()), reverse=True):
+        parts = _connected(members, own, limit)
+        if len(parts) < 2:
+            continue
+        if any(len(p) < 2 for p in parts):
+            return [members]
+        where = {i: n for n, p in enumerate(parts) for i in p}
+        within = [x for e, x in own.items() if len({where[i] for i in e}) == 1]
+        between = [x for e, x in own.items() if len({where[i] for i in e}) == 2]
+        if between and max(within) * _APART <= min(between):
+            return parts
+    return [members]

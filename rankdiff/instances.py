@@ -193,36 +193,54 @@ def _fill(job: Job, communicators: Sequence[Communicator], keys: list[I64]) -> l
 
 
 def _from_period(job: Job, communicators: Sequence[Communicator]) -> tuple[str, list[I64], dict[int, str]]:
-    """Steps by the period of operations and of the kernels before them; else every instance by itself."""
+    """Steps by the period of operations and of the kernels before them; else every instance by itself.
+
+    The period is looked for on the rank with the most instances, in the order of its launches: that order is
+    the program's, while streams and ranks interleave differently every time. Instances of other ranks go to
+    the step in whose time they end.
+    """
     which, index, end = _order(job, communicators)
-    tokens = np.empty(which.size, np.uint64)
-    for n, (c, i) in enumerate(zip(which, index, strict=True)):
-        comm = communicators[c]
-        rank = job.ranks[int(comm.members[0])]
-        at = comm.positions[i, 0]
-        lead = int(rank.digest.collectives["lead_token"][int(rank.row[at])])
-        tokens[n] = hash((int(c), int(rank.token[at]), lead)) & 0xFFFFFFFFFFFFFFFF
-    period = _period(tokens)
+    counts = Counter(int(r) for c in communicators for r in c.members for _ in range(c.positions.shape[0]))
+    ref = min(counts, key=lambda r: (-counts[r], r))
+    own = np.array([ref in communicators[c].members for c in which])
+    mine = np.flatnonzero(own)
+    position = np.array([_position(communicators[which[n]], int(index[n]), ref) for n in mine], np.int64)
+    rank = job.ranks[ref]
+    table = rank.digest.collectives[rank.row[position]]
+    launched = table["launch_ns"].fill_null(table["start_ns"]).to_numpy()
+    by = np.argsort(launched, kind="stable")
+    tokens = [
+        hash((int(which[n]), int(rank.token[p]), lead))
+        for n, p, lead in zip(mine[by], position[by], table["lead_token"].gather(by).to_list(), strict=True)
+    ]
+    period = _period(np.array(tokens, np.int64))
     keys = [np.empty(c.positions.shape[0], np.int64) for c in communicators]
-    if period is None or period < 2:
-        order = np.arange(which.size)
-        source = "collective" if period is None else "period"
-    else:
-        # A step ends before the longest silence: the next step's forward pass.
-        gap = np.diff(end, prepend=end[0])
-        phase = int(np.argmax([np.median(gap[p::period][1:]) if gap[p::period].size > 1 else 0 for p in range(period)]))
-        order = (np.arange(which.size) + (period - phase)) // period
-        order -= order.min()
-        source = "period"
+    step = np.arange(which.size)
+    if period is not None:
+        # A step begins after the longest silence: the next step's forward pass.
+        begin = launched[by]
+        gap = np.diff(begin, prepend=begin[0]).astype(np.float64)
+        silence = [np.median(gap[p::period][1:]) if gap[p::period].size > 1 else 0.0 for p in range(period)]
+        own_step = (np.arange(by.size) + period - int(np.argmax(silence))) // period
+        last = np.maximum.accumulate(
+            [end[mine[by[own_step == k]]].max() for k in range(own_step[0], own_step[-1] + 1)]
+        )
+        step = np.minimum(np.searchsorted(last, end), last.size - 1)
+        step[mine[by]] = own_step - own_step[0]
     for n, (c, i) in enumerate(zip(which, index, strict=True)):
-        keys[c][i] = order[n]
-    return source, keys, {}
+        keys[c][i] = step[n]
+    return "collective" if period is None else "period", keys, {}
 
 
-def _period(tokens: NDArray[np.uint64]) -> int | None:
-    """Smallest lag at which 95 % of the tokens repeat, seen at least three times over; None: there is none."""
+def _position(c: Communicator, instance: int, rank: int) -> int:
+    """Position of a member's kernel of an instance in its N x N arrays."""
+    return int(c.positions[instance, int(np.searchsorted(c.members, rank))])
+
+
+def _period(tokens: I64) -> int | None:
+    """Smallest lag at which 90 % of the tokens repeat, seen at least three times over; None: there is none."""
     for lag in range(1, tokens.size // 3 + 1):
-        if np.mean(tokens[lag:] == tokens[:-lag]) >= 0.95:
+        if np.mean(tokens[lag:] == tokens[:-lag]) >= 0.9:
             return lag
     return None
 

@@ -155,18 +155,25 @@ def shifts_between(job: Job, group: int, reference: tuple[int, I64], other: tupl
     Returns
     -------
     Choice
-        At most 64 shifts, the best first; none when no part of the sequences fits.
+        Some 64 shifts, ascending; none when no part of the sequences fits.
     """
     (ref, base), (r, positions) = reference, other
     a, b = _sequence(job.ranks[ref], base), _sequence(job.ranks[r], positions)
     na, nb = a[0].size, b[0].size
     least = (min(na, nb) + 1) // 2
     shift, score, offset = shift_scores(*a, *b, least - nb, na - least)
-    if not shift.size:
-        shift, score, offset = _pieces(a, b)
-    keep = np.argsort(score, kind="stable")[:64]
-    shift, score, offset = shift[keep], score[keep], offset[keep]
+    # A lost event displaces all that follows, so that no shift fits the whole; pieces still fit.
+    more = _pieces(a, b)
+    shift, score, offset = (np.concatenate(pair) for pair in zip((shift, score, offset), more, strict=True))
+    order = np.lexsort((score, shift))  # of the same shift, the best only
+    order = order[np.unique(shift[order], return_index=True)[1]]
+    shift, score, offset = shift[order], score[order], offset[order]
     x, y = job.ranks[ref].step_number[base], job.ranks[r].step_number[positions]
+    # The best, and whatever the session clocks or the step numbers speak for.
+    best = np.argsort(score, kind="stable")[:48]
+    near = np.argsort(np.abs(offset), kind="stable")[:16]
+    keep = np.unique(np.concatenate([best, near, np.flatnonzero(np.isin(shift, _anchor_shifts(x, y)))]))
+    shift, score, offset = shift[keep], score[keep], offset[keep]
     return Choice(group, ref, r, shift, score, offset, np.array([_anchor(x, y, int(k)) for k in shift]))
 
 
@@ -185,6 +192,15 @@ def _pieces(a: tuple[I64, I64, I64], b: tuple[I64, I64, I64]) -> tuple[I64, NDAr
         none = np.empty(0)
         return np.empty(0, np.int64), none, none
     return tuple(np.concatenate(x) for x in zip(*found, strict=True))  # type: ignore[return-value]
+
+
+def _anchor_shifts(a: I64, b: I64) -> list[int]:
+    """Shifts that bring the first operation of a common numbered step together; the middle one of such steps."""
+    common = np.intersect1d(a[a >= 0], b[b >= 0])
+    if not common.size:
+        return []
+    middle = common[common.size // 2]
+    return [int(np.argmax(a == middle) - np.argmax(b == middle))]
 
 
 def _anchor(a: I64, b: I64, shift: int) -> float:

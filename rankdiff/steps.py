@@ -10,7 +10,7 @@ import polars as pl
 from rankdiff.kernels.intervals import I64
 from rankdiff.kernels.nesting import innermost
 from rankdiff.reports.names import DEFAULT_STEP_RANGE, step_name
-from rankdiff.reports.nsys import ReportTables
+from rankdiff.reports.tables import ReportTables
 from rankdiff.schema import STEPS, check
 
 # Between names that occur equally often: the more specific word.
@@ -115,7 +115,8 @@ def _outermost(ranges: pl.DataFrame) -> str:
         rank = _PREFERENCE.index(word) if word in _PREFERENCE else len(_PREFERENCE)
         return enclosed(label), -repeated[label], rank, label
 
-    return min(repeated, key=order)
+    chosen: str = min(repeated, key=order)
+    return chosen
 
 
 def _span(ranges: pl.DataFrame, label: str) -> tuple[I64, I64]:

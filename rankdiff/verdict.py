@@ -93,12 +93,6 @@ def judge(job: Job, island: Island, uncertainty_ns: float, missing: Sequence[int
         words = f"{k} step(s) captured, {need} needed to tell {len(island.ranks)} ranks apart: capture a longer window"
         return Judgement("not_assessed", "too_few_steps", words, (), None)
     threshold = max(MINOR_SHARE * step_ns, 3.0 * uncertainty_ns, _FLOOR_NS)
-    if threshold > MAJOR_SHARE * step_ns:
-        words = (
-            f"the smallest delay that could be told from clock error, {threshold / 1e6:.2f} ms a step, is more than "
-            f"a tenth of the {step_ns / 1e6:.2f} ms step: capture a longer window"
-        )
-        return Judgement("not_assessed", "clock_too_coarse", words, (), threshold)
     court = _Court(job, island, threshold, uncertainty_ns)
     findings = court.late_nodes()
     findings += court.late_ranks({r for f in findings for r in court.indices(f)})
@@ -110,9 +104,16 @@ def judge(job: Job, island: Island, uncertainty_ns: float, missing: Sequence[int
     if rotating is not None:
         findings.append(rotating)
     findings += court.startup()
+    quiet = tuple(f for f in findings if f.severity == "note")
     loud = [f for f in findings if f.kind in ("late_rank", "late_node") and f.severity != "note"]
     if loud:
         return Judgement("straggler", None, None, tuple(findings), threshold)
+    if threshold > MAJOR_SHARE * step_ns:
+        words = (
+            f"lateness below {threshold / 1e6:.2f} ms a step cannot be told from clock error here, and that is more "
+            f"than a tenth of the {step_ns / 1e6:.2f} ms step: capture a longer window"
+        )
+        return Judgement("not_assessed", "clock_too_coarse", words, quiet, threshold)
     if rotating is not None:
         return Judgement("rotating", None, None, tuple(findings), threshold)
     share = float(island.transfer_ns[island.included].mean()) / step_ns
@@ -122,7 +123,7 @@ def judge(job: Job, island: Island, uncertainty_ns: float, missing: Sequence[int
             f"captured ranks spend {share:.0%} of the step together in collectives: an uncaptured rank or the "
             "network. Capture every rank"
         )
-        return Judgement("not_assessed", "missing_ranks", words, tuple(f for f in findings if f.severity == "note"), threshold)
+        return Judgement("not_assessed", "missing_ranks", words, quiet, threshold)
     return Judgement("balanced", None, None, tuple(findings), threshold)
 
 
@@ -229,7 +230,10 @@ class _Court:
             mine = big & (top == i)
             heavy = held[mine].sum() >= MAJOR_SHARE * self.island.measured_ns
             f = self._finding("late_rank", np.array([i]), np.where(mine, self.delta[i], 0.0), None, mine)
-            out.append(replace(f, severity="major" if heavy and not rotating else "note"))
+            # The first captured step holds the profiler's start-up, also where it is not out of proportion.
+            only_first = bool(self.island.included[0] and mine[0] and mine.sum() == 1)
+            loud = heavy and not rotating and not only_first
+            out.append(replace(f, severity="major" if loud else "note", pattern="startup" if only_first else f.pattern))
         return out
 
     def rotating(self) -> Finding | None:

@@ -125,15 +125,16 @@ def _swept(
         member.append(np.tile(own, a.shape[0]))
         slot.append(np.tile(mine, a.shape[0]))
         first += [m.size] * a.shape[0]
+    arrivals_flat = np.concatenate(arrive)
     return np.asarray(
         swept_shares(
             np.cumsum(np.array(first, np.int64)),
             np.concatenate(member),
-            np.concatenate(arrive),
+            arrivals_flat,
             np.concatenate(slot),
             np.concatenate(steps),
+            np.argsort(arrivals_flat, kind="stable"),
             len(at),
-            max((len(s) for s in slots.values()), default=1),
             n_steps,
         )
     )

@@ -189,6 +189,17 @@ def test_lateness_shows_as_chosen(tmp_path, kind, gemm, other, load, grid):
         assert instance.delays == {0: 0, 1: 0, 2: 2 * MS, 3: 0}
 
 
+def test_lateness_of_several_kinds_adds_up(tmp_path):
+    late = {2: {"data_load": 600_000, "host": 300_000, "gpu_slow": 500_000, "begin": 400_000}}
+    job = synthetic(tmp_path, late=late)
+    for instance in job.instances:
+        assert instance.delays == {0: 0, 1: 0, 2: 1_800_000, 3: 0}
+    path = job.reports[2]
+    assert {end - start for start, end, *_ in ranges(path, "data_load")} == {400_000, 1_400_000}
+    assert {end - start for start, end, *_ in ranges(path, "checkpoint")} == {300_000}
+    assert {row[1] - row[0] for row in rows(path, KERNELS) if row[2] == "gemm"} == {6_500_000}
+
+
 def test_cut_windows_and_lost_events(tmp_path):
     settings: dict[str, Any] = {"steps": 40, "late": {2: 1_500_000}}
     whole = synthetic(tmp_path / "whole", **settings)

@@ -4,11 +4,26 @@ from __future__ import annotations
 
 import pickle
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any, TypeVar
 
 import numba
 
 F = TypeVar("F", bound=Callable[..., Any])
+
+
+# What unpickling something that is not what it should be can raise.
+_DAMAGE = (
+    pickle.PickleError,
+    EOFError,
+    ValueError,
+    TypeError,
+    KeyError,
+    IndexError,
+    AttributeError,
+    ImportError,
+    MemoryError,
+)
 
 
 class _ForgivingCache:
@@ -27,34 +42,16 @@ class _ForgivingCache:
     def load_overload(self, signature: Any, target_context: Any) -> Any:
         try:
             return self._cache.load_overload(signature, target_context)
-        except (
-            OSError,
-            EOFError,
-            pickle.UnpicklingError,
-            ValueError,
-            TypeError,
-            KeyError,
-            IndexError,
-            AttributeError,
-            ImportError,
-            MemoryError,
-        ):
+        except (OSError, *_DAMAGE):
             return None
 
     def save_overload(self, signature: Any, data: Any) -> None:
-        try:
-            self._cache.save_overload(signature, data)
-        except (
-            OSError,
-            EOFError,
-            pickle.PickleError,
-            ValueError,
-            TypeError,
-            AttributeError,
-            ImportError,
-            MemoryError,
-        ):
-            return
+        with suppress(OSError, *_DAMAGE):
+            try:
+                self._cache.save_overload(signature, data)
+            except _DAMAGE:
+                self._cache.flush()  # a damaged index stays in the way until it is emptied
+                self._cache.save_overload(signature, data)
 
 
 def jit(function: F) -> F:
@@ -64,9 +61,9 @@ def jit(function: F) -> F:
     """
     compiled: Any
     try:
-        compiled = numba.njit(nogil=True, cache=True)(function)
+        compiled = numba.njit(nogil=True, cache=True, error_model="numpy")(function)
     except RuntimeError:  # "no locator available": read-only package and no usable home directory
-        compiled = numba.njit(nogil=True)(function)
+        compiled = numba.njit(nogil=True, error_model="numpy")(function)
     cache = getattr(compiled, "_cache", None)
     if cache is not None and hasattr(cache, "load_overload"):
         compiled._cache = _ForgivingCache(cache)

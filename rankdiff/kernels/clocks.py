@@ -12,6 +12,13 @@ F64 = NDArray[np.float64]
 
 
 @jit
+def median(ordered: F64) -> float:
+    """Median of sorted values, at least one (numpy's own compiles slowly)."""
+    n = ordered.size
+    return (ordered[(n - 1) // 2] + ordered[n // 2]) / 2.0
+
+
+@jit
 def theil_sen_slope(t: F64, d: F64) -> float:
     """Median of the slopes of all pairs of points (Theil 1950, Sen 1968).
 
@@ -37,7 +44,7 @@ def theil_sen_slope(t: F64, d: F64) -> float:
                 m += 1
     if m == 0:
         return 0.0
-    return np.median(slopes[:m])
+    return median(np.sort(slopes[:m]))
 
 
 @jit
@@ -62,7 +69,9 @@ def best_step(d: F64, margin: int) -> tuple[int, float]:
     if n < 2 * margin:
         return -1, 0.0
     # Squared error by running sums finds the place; medians then measure the size robustly.
-    total = d.sum()
+    total = 0.0
+    for i in range(n):
+        total += d[i]
     best, at, left = -1.0, margin, 0.0
     for i in range(1, n - margin + 1):
         left += d[i - 1]
@@ -71,4 +80,4 @@ def best_step(d: F64, margin: int) -> tuple[int, float]:
         gain = left * left / i + (total - left) * (total - left) / (n - i)
         if gain > best:
             best, at = gain, i
-    return at, np.median(d[at:]) - np.median(d[:at])
+    return at, median(np.sort(d[at:])) - median(np.sort(d[:at]))

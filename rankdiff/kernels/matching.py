@@ -6,12 +6,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rankdiff.kernels._jit import jit
+from rankdiff.kernels.clocks import median
 
 I64 = NDArray[np.int64]
 F64 = NDArray[np.float64]
 
 # Points that a shift is judged by: enough for a 95th percentile, few enough for thousands of shifts.
 _SAMPLE = 400
+_MOST_RATE = 100e-6
 
 
 @jit
@@ -23,7 +25,8 @@ def shift_scores(
     Shift k says that element j of `b` is element j + k of `a`. A shift counts when at least one
     element overlaps, all overlapping tokens agree, and nobody ends before the other starts once the
     median end difference is taken out. Its score is the mean absolute deviation of the end differences
-    from their median: ends coincide only under the true shift, because step times vary.
+    from their median: ends coincide only under the true shift, because step times vary. A drift that two
+    clocks can have (100 ppm at most) is taken out first.
 
     Parameters
     ----------
@@ -66,15 +69,31 @@ def shift_scores(
         for i in range(size):
             j = first + i * stride
             d[i] = end_b[j] - end_a[j + k]
-        offset = np.median(d)
-        dev = np.abs(d - offset)
-        score = dev.mean()
+        offset = median(np.sort(d))
+        half = size // 2
+        if half >= 8:
+            apart = (end_a[first + k + (size - 1) * stride] - end_a[first + k]) / 2.0
+            if apart > 0.0:
+                rate = (median(np.sort(d[half:])) - median(np.sort(d[:half]))) / apart
+                rate = min(max(rate, -_MOST_RATE), _MOST_RATE)
+                middle = end_a[first + k + half * stride]
+                for i in range(size):
+                    d[i] -= rate * (end_a[first + i * stride + k] - middle)
+                offset = median(np.sort(d))
+        dev = np.empty(size, np.float64)
+        score = 0.0
+        for i in range(size):
+            dev[i] = abs(d[i] - offset)
+            score += dev[i] / size
         # Slack for the causality test: what the ends themselves scatter by, at least a device clock's grain.
-        slack = max(50_000.0, 6.0 * np.median(dev))
+        slack = max(50_000.0, 6.0 * median(np.sort(dev)))
         broken = 0
         for i in range(size):
             j = first + i * stride
-            if end_a[j + k] + offset + slack < start_b[j] or end_b[j] + slack < start_a[j + k] + offset:
+            # d[i] is the end difference less the drift: what remains of b's clock is end_b - d.
+            drift = end_b[j] - end_a[j + k] - d[i]
+            here = offset + drift
+            if end_a[j + k] + here + slack < start_b[j] or end_b[j] + slack < start_a[j + k] + here:
                 broken += 1
         if broken * 50 > size:
             continue

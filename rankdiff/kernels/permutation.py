@@ -48,17 +48,23 @@ def max_sum_exceedances(delta: F64, observed: float, draws: int, seed: int, stop
             state ^= state << np.uint64(13)
             state ^= state >> np.uint64(7)
             state ^= state << np.uint64(17)
-        sums[:] = 0.0
+        for j in range(n):
+            sums[j] = 0.0
         for i in range(k):
-            row[:] = delta[i]
+            for j in range(n):
+                row[j] = delta[i, j]
             for j in range(n - 1, 0, -1):
                 state ^= state << np.uint64(13)
                 state ^= state >> np.uint64(7)
                 state ^= state << np.uint64(17)
                 other = np.int64((state >> np.uint64(33)) % np.uint64(j + 1))
                 row[j], row[other] = row[other], row[j]
-            sums += row
-        if sums.max() >= bar:
+            for j in range(n):
+                sums[j] += row[j]
+        largest = sums[0]
+        for j in range(1, n):
+            largest = max(largest, sums[j])
+        if largest >= bar:
             reached += 1
             if reached >= stop:
                 return reached, draw + 1

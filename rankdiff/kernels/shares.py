@@ -44,7 +44,7 @@ def skew_shares(arrive: I64, step: I64, n_steps: int) -> F64:
 
 @jit
 def swept_shares(
-    first: I64, member: I64, arrive: I64, slot: I64, step: I64, n_ranks: int, n_slots: int, n_steps: int
+    first: I64, member: I64, arrive: I64, slot: I64, step: I64, order: I64, n_ranks: int, n_steps: int
 ) -> F64:
     """Divide waiting time among awaited ranks, moment by moment, over overlapping communicators.
 
@@ -62,10 +62,12 @@ def swept_shares(
     arrive : (e,) int64, ns
         Start of that member in that instance, on the common clock.
     slot : (e,) int64
-        Which of the member's own communicators this is, 0 <= slot < n_slots.
+        Which of the member's own communicators this is, from 0.
     step : (m,) int64
         Step of each instance, 0 <= step < n_steps.
-    n_ranks, n_slots, n_steps : int
+    order : (e,) int64
+        Stable order of `arrive` (sorting compiles slowly, so the caller does it).
+    n_ranks, n_steps : int
 
     Returns
     -------
@@ -77,95 +79,63 @@ def swept_shares(
     if m == 0:
         return out
     owner = np.empty(member.size, np.int64)
+    left = np.empty(m, np.int64)  # members still awaited
+    n_slots = 1
     for i in range(m):
-        owner[first[i] : first[i + 1]] = i
-    order = np.argsort(arrive, kind="mergesort")
+        left[i] = first[i + 1] - first[i]
+        for x in range(first[i], first[i + 1]):
+            owner[x] = i
+            n_slots = max(n_slots, slot[x] + 1)
     here = np.zeros(member.size, np.bool_)
-    left = first[1:] - first[:-1]  # members still awaited
     open_list = np.empty(m, np.int64)  # open instances, in the order of their opening
     n_open = 0
     waits = np.zeros(n_ranks, np.int64)  # instances the rank waits in
     held = np.zeros((n_ranks, n_slots, n_ranks))  # time held since the last arrival on that slot, by whom
+    total = np.zeros((n_ranks, n_slots))  # its sum over whom
     by = np.empty(n_ranks, np.int64)  # element through which a rank is awaited now, -1 if not
     passed = np.zeros(n_ranks)  # fraction of its share that an awaited rank passes on
-    root = np.zeros((1, n_ranks))
     seen = np.empty(n_ranks, np.bool_)
+    root = np.zeros((1, n_ranks))
     now = arrive[order[0]]
     for o in range(order.size):
         e = order[o]
         dt = float(arrive[e] - now)
         now = arrive[e]
         if dt > 0 and n_open > 0:
-            by[:] = -1
-            working = awaited = 0
-            for q in range(n_open):
-                i = open_list[q]
-                for x in range(first[i], first[i + 1]):
-                    if not here[x] and by[member[x]] < 0:
-                        by[member[x]] = x
-                        awaited += 1
-                        if waits[member[x]] == 0:
-                            working += 1
-            among = working if working > 0 else awaited
+            among = _awaited(first, member, here, open_list, n_open, waits, by)
             for r in range(n_ranks):
                 passed[r] = 0.0
-                if by[r] < 0 or waits[r] > 0:
-                    continue
-                balance = held[r, slot[by[r]]].sum()
-                if balance > 0:
-                    passed[r] = min(1.0, balance / dt)
-            # Who holds the members of each open instance: the awaited, or whoever holds those in turn.
+                if by[r] >= 0 and waits[r] == 0:
+                    passed[r] = min(1.0, total[r, slot[by[r]]] / dt)
             if n_slots > 1:
-                root = np.zeros((n_open, n_ranks))
-                for turn in range(min(n_open, 8)):
-                    fresh = np.zeros((n_open, n_ranks))
-                    for q in range(n_open):
-                        i = open_list[q]
-                        parts = 0
-                        for x in range(first[i], first[i + 1]):
-                            r = member[x]
-                            if here[x]:
-                                continue
-                            if waits[r] == 0:
-                                parts += 1
-                                fresh[q, r] += 1.0 - passed[r]
-                                if passed[r] > 0:
-                                    balance = held[r, slot[by[r]]].sum()
-                                    fresh[q] += passed[r] * held[r, slot[by[r]]] / balance
-                            else:
-                                for p in range(n_open):
-                                    if p != q and _waits_in(first, member, here, open_list[p], r):
-                                        if root[p].sum() > 0:
-                                            parts += 1
-                                            fresh[q] += root[p]
-                                        break
-                        if parts > 0:
-                            fresh[q] /= parts
-                    root = fresh
+                root = _holders(first, member, here, open_list, n_open, waits, by, passed, held, total, slot)
             for r in range(n_ranks):
-                if by[r] < 0 or (working > 0 and waits[r] > 0):
+                if by[r] < 0 or (among > 0 and waits[r] > 0):
                     continue
-                share = dt / among
-                k = step[owner[by[r]]]
+                share = dt / abs(among)
+                k, c = step[owner[by[r]]], slot[by[r]]
                 out[r, k] += share * (1.0 - passed[r])
                 if passed[r] > 0:
-                    account = held[r, slot[by[r]]]
-                    balance = account.sum()
+                    balance = total[r, c]
                     used = min(dt, balance)
-                    out[:, k] += share * passed[r] * account / balance
-                    account *= (balance - used) / balance
+                    for h in range(n_ranks):
+                        out[h, k] += share * passed[r] * held[r, c, h] / balance
+                        held[r, c, h] *= (balance - used) / balance
+                    total[r, c] = balance - used
             if n_slots > 1:
-                seen[:] = False
+                for r in range(n_ranks):
+                    seen[r] = False
                 for q in range(n_open):
-                    i = open_list[q]
-                    for x in range(first[i], first[i + 1]):
+                    for x in range(first[open_list[q]], first[open_list[q] + 1]):
                         r = member[x]
                         if not here[x] or seen[r]:
                             continue
                         seen[r] = True
                         for c in range(n_slots):
                             if c != slot[x]:
-                                held[r, c] += dt * root[q]
+                                for h in range(n_ranks):
+                                    held[r, c, h] += dt * root[q, h]
+                                    total[r, c] += dt * root[q, h]
         i, r = owner[e], member[e]
         if left[i] == first[i + 1] - first[i]:
             open_list[n_open] = i
@@ -173,7 +143,9 @@ def swept_shares(
         here[e] = True
         left[i] -= 1
         waits[r] += 1
-        held[r, slot[e]] = 0.0
+        total[r, slot[e]] = 0.0
+        for h in range(n_ranks):
+            held[r, slot[e], h] = 0.0
         if left[i] == 0:
             for x in range(first[i], first[i + 1]):
                 waits[member[x]] -= 1
@@ -184,6 +156,83 @@ def swept_shares(
             for p in range(q, n_open):
                 open_list[p] = open_list[p + 1]
     return out
+
+
+@jit
+def _awaited(
+    first: I64, member: I64, here: NDArray[np.bool_], open_list: I64, n_open: int, waits: I64, by: I64
+) -> int:
+    """Fill `by` with the element through which each rank is awaited (the instance opened first).
+
+    Returns the number of awaited ranks that work; when all of them wait, their number made negative.
+    """
+    working = awaited = 0
+    for r in range(by.size):
+        by[r] = -1
+    for q in range(n_open):
+        for x in range(first[open_list[q]], first[open_list[q] + 1]):
+            r = member[x]
+            if not here[x] and by[r] < 0:
+                by[r] = x
+                awaited += 1
+                if waits[r] == 0:
+                    working += 1
+    return working if working > 0 else -awaited
+
+
+@jit
+def _holders(
+    first: I64,
+    member: I64,
+    here: NDArray[np.bool_],
+    open_list: I64,
+    n_open: int,
+    waits: I64,
+    by: I64,
+    passed: F64,
+    held: NDArray[np.float64],
+    total: F64,
+    slot: I64,
+) -> F64:
+    """Who holds the members of each open instance: the awaited, or whoever holds those in turn.
+
+    Returns
+    -------
+    (n_open, n_ranks) float64
+        Rows sum to 1, or to 0 when the awaited hold each other in a circle.
+    """
+    n_ranks = by.size
+    root = np.zeros((n_open, n_ranks))
+    for _ in range(min(n_open, 8)):
+        fresh = np.zeros((n_open, n_ranks))
+        for q in range(n_open):
+            parts = 0
+            for x in range(first[open_list[q]], first[open_list[q] + 1]):
+                r = member[x]
+                if here[x]:
+                    continue
+                if waits[r] == 0:
+                    parts += 1
+                    fresh[q, r] += 1.0 - passed[r]
+                    if passed[r] > 0:
+                        c = slot[by[r]]
+                        for h in range(n_ranks):
+                            fresh[q, h] += passed[r] * held[r, c, h] / total[r, c]
+                    continue
+                for p in range(n_open):
+                    if p != q and _waits_in(first, member, here, open_list[p], r):
+                        weight = 0.0
+                        for h in range(n_ranks):
+                            weight += root[p, h]
+                            fresh[q, h] += root[p, h]
+                        if weight > 0:
+                            parts += 1
+                        break
+            for h in range(n_ranks):
+                if parts > 0:
+                    fresh[q, h] /= parts
+        root = fresh
+    return root
 
 
 @jit

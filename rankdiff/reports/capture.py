@@ -6,10 +6,15 @@ Values are therefore chosen inside SQLite, by exact name, and nothing else ever 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from typing import TypeVar
 
+from rankdiff.notes import Note
 from rankdiff.reports.sqlite import SqliteReader, quote
+from rankdiff.reports.sqlite_errors import DamagedError
+
+T = TypeVar("T")
 
 # By precedence of the rank variables first. Exact names: a prefix would let keys through
 # (SLURM_SPANK_SHIFTER_SSH_PUBKEY, PMI_SHARED_SECRET).
@@ -45,6 +50,7 @@ _LOST = (
     ("buffer_full", "%buffer%full%"),
 )
 
+_LONGEST_COUNT = 6  # digits of a rank or world size
 _TIDS = 24  # bits of the thread id at the bottom of a global id
 _PID_MASK = 0xFFFFFF
 
@@ -90,27 +96,36 @@ class Capture:
     lost: tuple[tuple[str, int | None], ...] = ()
 
     def integer(self, name: str) -> int | None:
-        """Value of an environment variable as a number; None when it is absent or not one."""
+        """Value of a variable that counts ranks; None when it is absent, not a number or absurdly large."""
         text = self.variables.get(name, "")
-        return int(text) if text.isascii() and text.isdigit() and len(text) < 19 else None
+        return int(text) if text.isascii() and text.isdigit() and len(text) <= _LONGEST_COUNT else None
 
 
 def read_capture(reader: SqliteReader) -> Capture:
     """Read the metadata of an export; what is not there is None or empty."""
-    export = _export_metadata(reader)
+    export: dict[str, str] = _whole(reader, _export_metadata, {})
     return Capture(
         product_version=export.get("EXPORT_PRODUCT_VERSION"),
         schema_version=export.get("EXPORT_SCHEMA_VERSION"),
         time_shift_ns=_number(export.get("EXPORT_CONFIG_TIME_SHIFT")),
         user_shift_ns=_number(export.get("EXPORT_PARAM_TIME_SHIFT")) or 0,
-        session_start_utc_ns=_session_start(reader),
-        session_uuid=_session_uuid(reader),
-        hostname=_hostname(reader),
-        variables=_variables(reader),
-        mpi_ranks=_mpi_ranks(reader),
-        gpus=_gpus(reader),
-        lost=_lost(reader),
+        session_start_utc_ns=_whole(reader, _session_start, None),
+        session_uuid=_whole(reader, _session_uuid, None),
+        hostname=_whole(reader, _hostname, None),
+        variables=_whole(reader, _variables, {}),
+        mpi_ranks=_whole(reader, _mpi_ranks, {}),
+        gpus=_whole(reader, _gpus, {}),
+        lost=_whole(reader, _lost, ()),
     )
+
+
+def _whole(reader: SqliteReader, read: Callable[[SqliteReader], T], otherwise: T) -> T:
+    """Read one piece of metadata, or do without it where its table is damaged."""
+    try:
+        return read(reader)
+    except DamagedError as error:
+        reader.notes.append(Note("table_unreadable", f"{error.what}; taken as not captured"))
+        return otherwise
 
 
 def _has(reader: SqliteReader, table: str, *columns: str) -> bool:
@@ -167,7 +182,8 @@ def _variables(reader: SqliteReader) -> dict[str, str]:
         return {}
     marks = ",".join("?" * len(VARIABLES))
     rows = reader.query(
-        f"SELECT substr(value, 1, instr(value, '=') - 1) AS variable, substr(value, instr(value, '=') + 1) FROM {table} "
+        "SELECT substr(value, 1, instr(value, '=') - 1) AS variable, substr(value, instr(value, '=') + 1) "
+        f"FROM {table} "
         f"WHERE name = 'PROCESS_0:ENVIRONMENT_VARIABLE' AND variable IN ({marks})",
         VARIABLES,
         table,
@@ -225,7 +241,8 @@ def _lost(reader: SqliteReader) -> tuple[tuple[str, int | None], ...]:
     process = "globalPid" if "globalPid" in there else "NULL"
     where = "severity >= 2" if "severity" in there else "1"
     rows = reader.query(
-        f"SELECT DISTINCT CASE {cases} END AS code, {process} FROM {table} WHERE {where} AND code IS NOT NULL",
+        f"SELECT DISTINCT CASE {cases} END AS code, {process} FROM {table} "
+        f"WHERE {where} AND code IS NOT NULL",
         parameters,
         table,
     )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -23,7 +22,7 @@ class Identity:
     Attributes
     ----------
     rank_source, node_source : str
-        Where it was read: ``regex``, a variable's name, ``MPI_RANKS``, ``file name``, ``Hostname``,
+        Where it was read: ``--rank-regex``, a variable's name, ``MPI_RANKS``, ``file name``, ``Hostname``,
         ``inferred``, or ``report`` for a node that nothing names.
     """
 
@@ -59,7 +58,7 @@ def assign(all_claims: Sequence[Claims]) -> tuple[list[Identity], list[Note]]:
         all_claims, key=lambda each: (natural_key(each.report), each.path, each.device, each.pid)
     )
     notes: list[Note] = []
-    _refuse_same_capture(ordered)
+    _tell_same_session(ordered, notes)
     nodes = assign_nodes(ordered, notes)
     known = [_stated_rank(each, notes) for each in ordered]
     _refuse_duplicates(ordered, known)
@@ -69,28 +68,20 @@ def assign(all_claims: Sequence[Claims]) -> tuple[list[Identity], list[Note]]:
         for each, (rank, rank_source), (node, node_source) in zip(ordered, ranks, nodes, strict=True)
     ]
     identities.sort(key=lambda each: each.rank)
-    if any(each.regex_given and each.regex_rank is None and each.regex_node is None for each in ordered):
-        files = sorted(
-            {each.report for each in ordered if each.regex_rank is None and each.regex_node is None},
-            key=natural_key,
-        )
-        notes.append(Note("rank_regex_unmatched", f"--rank-regex does not match {', '.join(files[:_MANY])}"))
+    unmatched = [each.report for each in ordered if _regex_missed(each)]
+    if unmatched:
+        notes.append(Note("rank_regex_unmatched", f"--rank-regex does not match {_listed(unmatched)}"))
     missing = missing_ranks(identities)
     if missing:
-        more = ", ..." if len(missing) > _MANY else ""
-        listed = ", ".join(map(str, missing[:_MANY])) + more
-        notes.append(
-            Note(
-                "missing_ranks",
-                f"{len(missing)} of {len(missing) + len(identities)} ranks have no report: {listed}",
-                missing,
-            )
-        )
+        notes.append(_missing_note(missing, identities))
     return identities, notes
 
 
 def missing_ranks(identities: Sequence[Identity]) -> tuple[int, ...]:
-    """Ranks without a report: those below the world size, else the gaps in the numbering."""
+    """Ranks without a report: those below the world size, else the gaps in the numbering.
+
+    Reports that contradict each other about the world size are not believed.
+    """
     present = {each.rank for each in identities}
     if not present:
         return ()
@@ -101,6 +92,25 @@ def missing_ranks(identities: Sequence[Identity]) -> tuple[int, ...]:
     return tuple(sorted(set(range(size)) - present))
 
 
+def _missing_note(missing: tuple[int, ...], identities: Sequence[Identity]) -> Note:
+    count = len(missing) + len(identities)
+    message = f"{len(missing)} of {count} ranks have no report: {_listed(list(map(str, missing)))}"
+    if len({each.claims.path for each in identities}) == 1:
+        message += (
+            "; reports of one job overwrite each other when their name has no %q{SLURM_PROCID}: "
+            "nsys profile -o prof_%h_%q{SLURM_PROCID}"
+        )
+    return Note("missing_ranks", message, missing)
+
+
+def _regex_missed(each: Claims) -> bool:
+    return each.regex_given and each.regex_rank is None and each.regex_node is None
+
+
+def _listed(words: Sequence[str]) -> str:
+    return ", ".join(words[:_MANY]) + (", ..." if len(words) > _MANY else "")
+
+
 def _stated_rank(each: Claims, notes: list[Note]) -> tuple[int, str] | None:
     """The rank that a report states, by precedence; a disagreement becomes a note."""
     several = each.gpu_processes > 1
@@ -108,7 +118,7 @@ def _stated_rank(each: Claims, notes: list[Note]) -> tuple[int, str] | None:
     if not several and each.regex_rank is not None:
         stated.append(("--rank-regex", each.regex_rank))
     if not several:
-        # The variables belong to the process that nsys started; with several GPU processes that is their parent.
+        # They belong to the process that nsys started; with several GPU processes that is their parent.
         stated += each.env_ranks or (
             [(each.env_rank_name or "environment", each.env_rank)] if each.env_rank is not None else []
         )
@@ -132,18 +142,16 @@ def _stated_rank(each: Claims, notes: list[Note]) -> tuple[int, str] | None:
     return rank, source
 
 
-def _refuse_same_capture(ordered: Sequence[Claims]) -> None:
-    seen: dict[tuple[str, int, int], Claims] = {}
+def _tell_same_session(ordered: Sequence[Claims], notes: list[Note]) -> None:
+    """One session is one capture; two files of it are two exports of the same rank under two names."""
+    files: dict[tuple[str, int, int], list[str]] = {}
     for each in ordered:
-        if each.session_uuid is None:
-            continue
-        key = each.session_uuid, each.pid, each.device
-        if key in seen:
-            raise IdentityError(
-                f"{seen[key].path} and {each.path} are the same capture twice (session {each.session_uuid})",
-                "Give one of them",
-            )
-        seen[key] = each
+        if each.session_uuid is not None:
+            files.setdefault((each.session_uuid, each.pid, each.device), []).append(each.report)
+    alike = [", ".join(names) for names in files.values() if len(names) > 1]
+    if alike:
+        message = f"the same session in several reports, are they one capture twice? {_listed(alike)}"
+        notes.append(Note("same_session", message))
 
 
 def _refuse_duplicates(ordered: Sequence[Claims], known: Sequence[tuple[int, str] | None]) -> None:
@@ -154,9 +162,13 @@ def _refuse_duplicates(ordered: Sequence[Claims], known: Sequence[tuple[int, str
         rank, source = stated
         if rank in holders:
             other, other_source = holders[rank]
+            what = f"rank {rank} twice: {other.path} (by {other_source}) and {each.path} (by {source})"
+            if other.session_uuid is not None and other.session_uuid == each.session_uuid:
+                raise IdentityError(f"{what}; they are the same capture twice", "Give one of them")
             raise IdentityError(
-                f"rank {rank} twice: {other.path} (by {other_source}) and {each.path} (by {source})",
-                "Give one report per rank of one job; if the names hold local ranks, give --rank-regex with the global ones",
+                what,
+                "Give one report per rank, of one job; if the names hold local ranks, "
+                "tell the global ones with --rank-regex",
             )
         holders[rank] = each, source
 
@@ -185,14 +197,10 @@ def _with_inferred(
         number += 1
     if unknown:
         inferred = tuple(sorted(ranks[i][0] for i in unknown))
-        counts = Counter(ordered[i].report for i in unknown)
-        files = ", ".join(sorted(counts, key=natural_key)[:_MANY])
-        notes.append(
-            Note(
-                "rank_inferred",
-                f"{files}: no rank is stated (file name prof_<node>_<rank>, SLURM_PROCID, --rank-regex); "
-                "numbered by node, device and process",
-                inferred,
-            )
+        files = sorted({ordered[i].report for i in unknown}, key=natural_key)
+        message = (
+            f"{_listed(files)}: no rank is stated (by SLURM_PROCID, a file name prof_<node>_<rank> or "
+            "--rank-regex); numbered by node, device and process"
         )
+        notes.append(Note("rank_inferred", message, inferred))
     return ranks

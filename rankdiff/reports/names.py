@@ -16,8 +16,8 @@ DEFAULT_DATA_RANGE = (
 # Step ranges: the whole name, with an optional `domain:` and an optional number. Whole, so that
 # `step_function_x` and `batch_norm` are none.
 DEFAULT_STEP_RANGE = (
-    r"(?i)(?:[\w.-]+:)?(?P<name>train(?:ing)?[ _-]?step|train(?:ing)?[ _-]?iter(?:ation)?|step|iteration|iter|"
-    r"batch|profilerstep)(?:[\s_#=:.\-\[(]*(?P<number>\d+)[\])]?)?\s*$"
+    r"(?i)(?:[\w.-]+:)?(?P<name>train(?:ing)?[ _-]?step|train(?:ing)?[ _-]?iter(?:ation)?|step|"
+    r"iteration|iter|batch|profilerstep)(?:[\s_#=:.\-\[(]*(?P<number>\d+)[\])]?)?\s*$"
 )
 
 # NCCL kernels of all generations. The name before the collective tells the generation:
@@ -39,7 +39,7 @@ _KERNEL_OPS = (
     (re.compile(r"all_?to_?all", re.IGNORECASE), "all_to_all"),
     (re.compile(r"send_?recv", re.IGNORECASE), "send_recv"),
     (re.compile(r"broadcast|bcast", re.IGNORECASE), "broadcast"),
-    (re.compile(r"(?:nccl\w*|_)reduce(?![a-z])", re.IGNORECASE), "reduce"),
+    (re.compile(r"reduce", re.IGNORECASE), "reduce"),
 )
 
 _NVTX_OPS = {
@@ -58,10 +58,15 @@ _NVTX_OPS = {
 _NVTX_OP = re.compile(rf"nccl({'|'.join(_NVTX_OPS)})\b", re.IGNORECASE)
 _NVTX_GROUP = re.compile(r"nccl(groupstart|groupend)\b", re.IGNORECASE)
 
+_LONGEST_NUMBER = 18  # digits; more do not fit 64 bits
+
 _FILE_ENDING = re.compile(r"(?:\.nsys-rep)?\.(?:sqlite3?|db|parquet|nsys-rep|qdrep)$", re.IGNORECASE)
-_FILE_RANK = re.compile(r"prof_(?:(?P<node>.+)_)?(?P<rank>\d+)$", re.IGNORECASE)
+_FILE_RANK = re.compile(
+    r"prof_(?:(?P<node>.+)_)?(?P<rank>\d{1,6})$", re.IGNORECASE
+)  # a longer number is a date
 _FILE_NODE = re.compile(r"prof_(?P<node>.+)$", re.IGNORECASE)
 _DIGITS = re.compile(r"(\d+)")
+_GRAPH_LAUNCH = re.compile(r"cu(?:da)?GraphLaunch", re.IGNORECASE)
 
 
 def is_nccl_kernel(name: str) -> bool:
@@ -90,6 +95,11 @@ def nvtx_op(name: str) -> str | None:
     return None
 
 
+def is_graph_launch(name: str) -> bool:
+    """Say whether a CUDA call replays a graph."""
+    return _GRAPH_LAUNCH.match(name) is not None
+
+
 def op_class(op: str) -> str:
     """Class of an operation: ``nxn``, ``rooted``, ``p2p`` or ``unknown``."""
     if op in NXN_OPS:
@@ -106,14 +116,13 @@ def step_name(match: re.Match[str]) -> tuple[str, int | None]:
     """
     groups = match.groupdict()
     text = match.string
-    if "number" in groups:
-        number, span = groups["number"], match.span("number")
-    else:
+    number, begin = groups.get("number"), len(text)
+    if "number" not in groups:
         runs = list(_DIGITS.finditer(text))
-        number, span = (runs[-1][0], runs[-1].span()) if runs else (None, (len(text), len(text)))
-    label = groups.get("name") or text[: span[0]] if number else groups.get("name") or text
+        number, begin = (runs[-1][0], runs[-1].start()) if runs else (None, len(text))
+    label = groups.get("name") or text[:begin]
     label = _DIGITS.sub("#", label).rstrip(" _#=:.-[(\t") or "step"
-    return label, int(number) if number and len(number) <= 18 else None
+    return label, int(number) if number and len(number) <= _LONGEST_NUMBER else None
 
 
 def file_identity(file_name: str) -> tuple[str | None, int | None]:
@@ -130,7 +139,7 @@ def file_identity(file_name: str) -> tuple[str | None, int | None]:
 
 
 def natural_key(text: str) -> tuple[tuple[int, int, str], ...]:
-    """Sort key that puts ``prof_2`` before ``prof_10``; equal keys only for equal texts up to leading zeros."""
+    """Sort key that puts ``prof_2`` before ``prof_10``; leading zeros do not count."""
     return tuple(
         (0, int(part), "") if part.isdigit() and part.isascii() else (1, 0, part)
         for part in _DIGITS.split(text)

@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+import re
 from collections import defaultdict
 from collections.abc import Sequence
 
 from rankdiff.claims import Claims
 from rankdiff.notes import Note
 
+_CONTAINER_ID = re.compile(r"[0-9a-f]{12}")
+
 
 def assign_nodes(ordered: Sequence[Claims], notes: list[Note]) -> list[tuple[str, str]]:
     """Node and its source for each claim.
 
-    Precedence: ``--rank-regex``, SLURMD_NODENAME, Hostname, file name. The Hostname gives way to the file name
-    where containers spoil it: one name for all reports while the file names tell several nodes, or another one
-    in every report while the file names group them.
+    Precedence: ``--rank-regex``, SLURMD_NODENAME, Hostname, file name. The Hostname gives way to the file
+    name where containers spoil it: one name for all reports while the file names tell several nodes, another
+    one in every report while the file names group them, or container ids.
 
     Parameters
     ----------
@@ -37,7 +40,8 @@ def assign_nodes(ordered: Sequence[Claims], notes: list[Note]) -> list[tuple[str
         stated = [
             ("--rank-regex", each.regex_node),
             ("SLURMD_NODENAME", each.env_node),
-            ("Hostname", None if distrusted else each.hostname),
+            # Beside SLURMD_NODENAME it is no news: in a container it differs, and that is well known.
+            ("Hostname", None if distrusted or each.env_node else each.hostname),
             ("file name", each.file_node),
         ]
         said = [(source, node) for source, node in stated if node]
@@ -76,6 +80,8 @@ def _distrusted(ordered: Sequence[Claims]) -> str | None:
     if len(by_report) < 2 or len(hosts) < len(by_report) or len(files) < len(by_report):
         return None
     distinct_hosts, distinct_files = set(hosts.values()), set(files.values())
+    if all(_CONTAINER_ID.fullmatch(host) for host in distinct_hosts):
+        return "the Hostnames are ids of containers"
     if len(distinct_hosts) == 1 and len(distinct_files) > 1:
         host = next(iter(distinct_hosts))
         return (

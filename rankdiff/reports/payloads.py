@@ -19,7 +19,7 @@ from rankdiff.reports.sqlite import INTEGER, TEXT, SqliteReader
 
 COMM, BYTES, ROOT, PEER = "NCCL communicator ID", "Message size [bytes]", "Root", "Peer rank"
 _HEADER_BYTES = 32
-_NARROW_TYPES = frozenset({1, 2, 3, 4, 5, 6, 14, 15, 16})  # entry types of at most four bytes
+_FOUR_BYTES = frozenset({5, 6, 15, 16})  # entry types int, unsigned, int32, uint32; the others here are of 8
 
 # One row per payload, in the order of the input.
 PAYLOADS = pl.Schema(
@@ -47,7 +47,7 @@ def read_layouts(reader: SqliteReader) -> Layouts:
     )
     layouts: dict[tuple[int, int], dict[str, tuple[int, int]]] = {}
     for row in table.to_pylist():
-        size = 4 if row["name"] in (ROOT, PEER) or row["type"] in _NARROW_TYPES else 8
+        size = 4 if row["type"] in _FOUR_BYTES else 8
         layouts.setdefault((row["domainId"], row["schemaId"]), {})[row["name"]] = (row["offset"] or 0, size)
     return layouts
 
@@ -120,9 +120,9 @@ def decode_json(texts: list[str | None]) -> pl.DataFrame:
         rows.append(
             {
                 "comm": None if comm is None else f"{comm & (1 << 64) - 1:016x}",
-                "bytes": fields.get(BYTES),
-                "root": fields.get(ROOT),
-                "peer": fields.get(PEER),
+                "bytes": _signed(fields.get(BYTES)),
+                "root": _signed(fields.get(ROOT)),
+                "peer": _signed(fields.get(PEER)),
             }
         )
     return pl.DataFrame(rows, schema=PAYLOADS)
@@ -145,17 +145,21 @@ def _collect(node: Any, fields: dict[str, int]) -> None:
 def _integer(value: Any) -> int | None:
     if isinstance(value, bool):
         return None
-    if isinstance(value, int):
-        return value
     if isinstance(value, str):
         try:
-            return int(value, 0)
+            value = int(value, 0)
         except ValueError:
             return None
-    return None
+    return value if isinstance(value, int) and -(1 << 63) <= value < 1 << 64 else None
+
+
+def _signed(value: int | None) -> int | None:
+    return value if value is not None and value < 1 << 63 else None
 
 
 def _buffer(blobs: pa.Array) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
+    if not len(blobs):
+        return np.empty(0, np.uint8), np.zeros(1, np.int64)
     _, offsets, data = blobs.buffers()
     where = np.frombuffer(offsets, np.int32, len(blobs) + 1, blobs.offset * 4).astype(np.int64)
     return np.frombuffer(data if data is not None else b"", np.uint8), where

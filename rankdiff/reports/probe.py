@@ -10,8 +10,8 @@ from rankdiff.errors import IdentityError, ReportError
 from rankdiff.reports.capture import RANK_VARIABLES, Capture, pid_of, read_capture
 from rankdiff.reports.discover import Report
 from rankdiff.reports.names import file_identity, is_nccl_kernel
-from rankdiff.reports.nsys import GPU_TABLES, KERNEL, no_gpu_work
-from rankdiff.reports.sqlite import SqliteReader
+from rankdiff.reports.nsys import GPU_TABLES, NOT_UVM, no_gpu_work, unnamed_pid
+from rankdiff.reports.sqlite import SqliteReader, quote
 
 _KNOWN_MAJOR = 3
 
@@ -94,28 +94,24 @@ def _units(reader: SqliteReader, extra: re.Pattern[str] | None) -> dict[tuple[in
             continue
         process = '"globalPid"' if "globalPid" in there else "NULL"
         name = '"shortName"' if kind == "kernel" and "shortName" in there else "NULL"
-        where = '"end" > "start"' + (
-            ' AND "copyKind" NOT IN (11, 12, 13)' if kind == "memcpy" and "copyKind" in there else ""
-        )
+        where = '"end" > "start"' + (f" AND {NOT_UVM}" if kind == "memcpy" and "copyKind" in there else "")
         rows = reader.query(
-            f'SELECT {process}, "deviceId", {name}, count(*), sum("end" - "start") FROM {table} WHERE {where} GROUP BY 1, 2, 3',
+            f'SELECT {process}, "deviceId", {name}, count(*), sum("end" - "start") FROM {quote(table)} '
+            f"WHERE {where} GROUP BY 1, 2, 3",
             (),
             table,
         )
-        names: dict[int, str] = {}
-        if table == KERNEL:
-            found = reader.strings([row[2] for row in rows if isinstance(row[2], int)])
-            names = dict(zip(found["id"].to_pylist(), found["value"].to_pylist(), strict=True))
+        found = reader.strings([row[2] for row in rows if isinstance(row[2], int)])
+        texts = dict(zip(found["id"].to_pylist(), found["value"].to_pylist(), strict=True))
         for global_pid, device, name_id, count, ns in rows:
             if not isinstance(device, int):
                 continue
-            unit = units.setdefault(
-                (pid_of(global_pid) if isinstance(global_pid, int) else 0, device), _Unit()
-            )
-            text = names.get(name_id) or ""
+            pid = pid_of(global_pid) if isinstance(global_pid, int) else unnamed_pid(reader)
+            unit = units.setdefault((pid, device), _Unit())
+            text = texts.get(name_id) or ""
             unit.ns += int(ns)
             unit.graphs += count if kind == "graph" else 0
-            unit.nccl += count if is_nccl_kernel(text) or (extra is not None and extra.search(text)) else 0
+            unit.nccl += count if is_nccl_kernel(text) or (extra and extra.search(text)) else 0
     return units
 
 
@@ -139,9 +135,9 @@ def _claim(
     pattern: re.Pattern[str] | None,
 ) -> Claims:
     file_node, file_rank = file_identity(report.name)
-    env = tuple((name, rank) for name in RANK_VARIABLES if (rank := capture.integer(name)) is not None)
+    env = tuple((name, value) for name in RANK_VARIABLES if (value := capture.integer(name)) is not None)
     found = (pattern.search(report.name) or pattern.search(report.path)) if pattern else None
-    groups = found.groupdict() if found else {}
+    groups: dict[str, str | None] = found.groupdict() if found else {}
     rank = groups.get("rank")
     # A launcher's task count is the job's size only where each task is one rank.
     world = capture.integer("SLURM_NTASKS") if gpu_processes == 1 else None

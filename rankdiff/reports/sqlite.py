@@ -22,18 +22,16 @@ import pyarrow as pa
 
 from rankdiff.errors import ReportError
 from rankdiff.notes import Note
+from rankdiff.reports.header import read_header
+from rankdiff.reports.sqlite_errors import explained
 
 INTEGER, TEXT, BLOB = pa.int64(), pa.string(), pa.binary()
 _CLASS = {INTEGER: int, TEXT: str, BLOB: bytes}
 
-_MAGIC = b"SQLite format 3\x00"
-_ROWS_AT_ONCE = 100_000
+_ROWS_AT_ONCE = 20_000
 _PARAMETERS_AT_ONCE = 500
 _LOCK_WAIT_S = 3.0
 _LOCKING_FAILED = {"SQLITE_IOERR_LOCK", "SQLITE_IOERR_RDLOCK", "SQLITE_IOERR_UNLOCK", "SQLITE_PROTOCOL"}
-_EXPORT_AGAIN = (
-    "Copy it again, or export it again: nsys export --type sqlite --include-blobs=true REPORT.nsys-rep"
-)
 
 
 def quote(name: str) -> str:
@@ -54,9 +52,7 @@ class SqliteReader:
     Attributes
     ----------
     notes : list of Note
-        What had to be done to read it.
-    wrong_values : dict of str to int
-        Values of an unexpected storage class, read as null, by ``table.column``.
+        What had to be done to read it, and values of an unexpected storage class, which are read as null.
 
     Raises
     ------
@@ -68,7 +64,6 @@ class SqliteReader:
         self.path = path
         self.name = name
         self.notes: list[Note] = []
-        self.wrong_values: dict[str, int] = {}
         self._private: str | None = None
         self._present: dict[str, bool] = {}
         self._columns: dict[str, tuple[str, ...]] = {}
@@ -87,7 +82,7 @@ class SqliteReader:
                 )
         except sqlite3.Error as error:
             self.close()
-            raise self._explained(error, None) from error
+            raise explained(error, self.name, None) from error
 
     def __enter__(self) -> SqliteReader:
         return self
@@ -164,8 +159,9 @@ class SqliteReader:
         there = self.columns(table)
         for column in required:
             if column not in there:
+                found = ", ".join(there[:12])
                 raise ReportError(
-                    f"{self.name}: table {table} has no column {column} (it has {', '.join(there[:12])}, ...)",
+                    f"{self.name}: table {table} has no column {column}, found {found}, ...",
                     "This version of Nsight Systems is not known; export with another one",
                 )
         selected = [column for column in columns if column in there]
@@ -225,50 +221,26 @@ class SqliteReader:
 
     def _prepare(self) -> tuple[str, bool]:
         """Check the header and return the path to open and whether to open it as immutable."""
-        try:
-            with open(self.path, "rb") as file:
-                header = file.read(100)
-                size = os.fstat(file.fileno()).st_size
-        except OSError as error:
-            raise ReportError(f"{self.name}: cannot be read ({error.strerror})") from error
-        if len(header) < 100 or not header.startswith(_MAGIC):
-            raise ReportError(
-                f"{self.name}: expected an SQLite database, found something else", _EXPORT_AGAIN
-            )
-        page_bytes = int.from_bytes(header[16:18], "big")
-        page_bytes = 65536 if page_bytes == 1 else page_bytes
-        pages = int.from_bytes(header[28:32], "big")
-        wal = 2 in (header[18], header[19])
-        log = f"{self.path}-wal"
-        # The page count in the header holds only if both change counters agree (older writers leave it stale).
-        if header[24:28] == header[92:96] and not wal and size < pages * page_bytes:
-            raise ReportError(
-                f"{self.name}: truncated copy, expected {pages * page_bytes} bytes by its header, found {size}",
-                _EXPORT_AGAIN,
-            )
-        if not wal:
+        header = read_header(self.path, self.name)
+        if not header.wal:
             return self.path, False
-        if not os.path.exists(log) or os.path.getsize(log) == 0:
-            self.notes.append(
-                Note(
-                    "wal_missing",
-                    f"{self.name}: written in WAL mode and its -wal file is not beside it; last changes may be missing",
-                )
-            )
+        if header.log is None:
+            message = f"{self.name}: written in WAL mode without its -wal file; last changes may be missing"
+            self.notes.append(Note("wal_missing", message))
             return self.path, True
         self._private = tempfile.mkdtemp(prefix="rankdiff-")
         copy = os.path.join(self._private, "report.sqlite")
         try:
             shutil.copyfile(self.path, copy)
-            shutil.copyfile(log, f"{copy}-wal")
+            shutil.copyfile(header.log, f"{copy}-wal")
         except OSError as error:
             self.close()
             raise ReportError(
-                f"{self.name}: has an unmerged log beside it (-wal) and no private copy could be made ({error.strerror})",
+                f"{self.name}: has an unmerged log beside it, and it cannot be copied ({error.strerror})",
                 "Point TMPDIR at a folder with room, or export the report again",
             ) from error
         self.notes.append(
-            Note("wal_copied", f"{self.name}: has an unmerged log beside it (-wal), read through a copy")
+            Note("wal_copied", f"{self.name}: has an unmerged log beside it, read through a copy")
         )
         return copy, False
 
@@ -303,7 +275,8 @@ class SqliteReader:
         wanted = _CLASS[kind]
         kept = [value if type(value) is wanted else None for value in values]
         wrong = sum(value is not None for value in values) - sum(value is not None for value in kept)
-        self.wrong_values[where] = self.wrong_values.get(where, 0) + wrong
+        message = f"{self.name}: {wrong} values of {where} are not {kind}, read as missing"
+        self.notes.append(Note("wrong_type", message))
         return pa.array(kept, kind)
 
     @contextmanager
@@ -311,24 +284,7 @@ class SqliteReader:
         try:
             yield
         except sqlite3.Error as error:
-            raise self._explained(error, table) from error
-
-    def _explained(self, error: sqlite3.Error, table: str | None) -> ReportError:
-        code = getattr(error, "sqlite_errorname", "") or ""
-        place = f"{self.name}: " + (f"table {table}: " if table else "")
-        if code.startswith(("SQLITE_BUSY", "SQLITE_LOCKED")):
-            return ReportError(
-                f"{place}locked by another process; is it still being written?",
-                "Try again when the export is done",
-            )
-        if code.startswith("SQLITE_READONLY"):
-            return ReportError(
-                f"{place}has an unfinished transaction beside it (-journal); the export was interrupted",
-                _EXPORT_AGAIN,
-            )
-        if code.startswith("SQLITE_CORRUPT") or code.startswith("SQLITE_NOTADB"):
-            return ReportError(f"{place}the database is damaged ({error})", _EXPORT_AGAIN)
-        return ReportError(f"{place}cannot be read ({error})", _EXPORT_AGAIN)
+            raise explained(error, self.name, table) from error
 
 
 def _lenient(raw: bytes) -> str:

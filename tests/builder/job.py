@@ -22,6 +22,7 @@ from .process import Process
 MS = 1_000_000
 _US = 1_000
 _AUTOGRAD = 7  # added to the main thread's id
+_ON_HOST = (("io", "osrt", "fsync"), ("os_wait", "osrt", "nanosleep"), ("host", "nvtx", "checkpoint"))
 
 
 @dataclass(frozen=True)
@@ -75,11 +76,11 @@ class Job:
 class Scenario:
     """Everything that can be chosen about a synthetic job.
 
-    `late` gives ranks extra time in every step (a number) or step by step (a list, zeros where it ends).
-    `late_as` says how the extra time shows: ``gpu_slow`` (same kernels, longer), ``gpu_grid`` (longer with a
-    larger grid), ``gpu_work`` (one more kernel), ``data_load`` (a longer data_load range, in `read`),
-    ``io`` (`fsync`, no range), ``os_wait`` (`nanosleep`), ``host`` (range ``checkpoint``, plain code),
-    ``begin`` (nothing to see; may be negative).
+    `late` gives ranks extra time in every step (a number), step by step (a list, zeros where it ends), or of
+    several kinds at once (a mapping of kinds to numbers). `late_as` says how the extra time shows:
+    ``gpu_slow`` (same kernels, longer), ``gpu_grid`` (longer with a larger grid), ``gpu_work`` (one more
+    kernel), ``data_load`` (a longer data_load range, in `read`), ``io`` (`fsync`, no range), ``os_wait``
+    (`nanosleep`), ``host`` (range ``checkpoint``, plain code), ``begin`` (nothing to see; may be negative).
     """
 
     ranks: int = 4
@@ -89,9 +90,9 @@ class Scenario:
     gap_ns: int = 1_200_000  # least idle time between steps; data loading needs 1 ms of it
     origin_ns: int = 0  # start of step 0
     phases: Sequence[Phase] = (Phase(),)
-    late: Mapping[int, int | Sequence[int]] = field(default_factory=dict)
+    late: Mapping[int, int | Sequence[int] | Mapping[str, int]] = field(default_factory=dict)
     late_as: str | Mapping[int, str] = "gpu_slow"
-    late_phase: int = 0  # the phase that `late` lengthens
+    late_phase: int = 0  # the phase whose kernels lengthen; what the host does comes before the first
     jitter_ns: int = 0  # of each rank's compute time in each phase
     jitter: str = "uniform"  # uniform (+/- jitter_ns), normal (sigma) or exponential (mean)
     seed: int = 0
@@ -100,9 +101,7 @@ class Scenario:
     offset_ns: Mapping[str, int] = field(default_factory=dict)  # a node's clock is fast by so much
     drift_ppm: Mapping[str, float] = field(default_factory=dict)  # and gains so much
     session_start_ns: Mapping[int, int] = field(default_factory=dict)  # true time of session time 0
-    cut: Mapping[int, tuple[int, int]] = field(
-        default_factory=dict
-    )  # collectives before and after the window
+    cut: Mapping[int, tuple[int, int]] = field(default_factory=dict)  # collectives before, after the window
     lost: Mapping[int, Sequence[int]] = field(default_factory=dict)  # collectives whose events were lost
     step_ranges: str | None = "step {}"  # NVTX name; {} becomes the step's number
     first_step: int = 0  # that number in the first step
@@ -126,16 +125,15 @@ class Scenario:
             return f"node{chr(ord('A') + rank * self.nodes // self.ranks)}"
         return self.nodes[rank]
 
-    def lateness(self, rank: int, step: int) -> int:
-        """Return the extra time of a rank in a step."""
+    def extras(self, rank: int, step: int) -> dict[str, int]:
+        """Return the extra time of a rank in a step, by how it shows."""
         late = self.late.get(rank, 0)
+        if isinstance(late, Mapping):
+            return dict(late)
+        kind = self.late_as if isinstance(self.late_as, str) else self.late_as.get(rank, "gpu_slow")
         if isinstance(late, int):
-            return late
-        return late[step] if step < len(late) else 0
-
-    def shows_as(self, rank: int) -> str:
-        """Return how the extra time of a rank shows."""
-        return self.late_as if isinstance(self.late_as, str) else self.late_as.get(rank, "gpu_slow")
+            return {kind: late}
+        return {kind: late[step] if step < len(late) else 0}
 
 
 def tp_dp(
@@ -293,9 +291,8 @@ def _play(scenario: Scenario) -> tuple[list[_Rank], list[Instance]]:
         begun = [_begin_step(scenario, ranks[rank], rank, step) for rank in range(scenario.ranks)]
         for number, phase in enumerate(scenario.phases):
             for rank, timeline in enumerate(ranks):
-                extra = scenario.lateness(rank, step) if number == scenario.late_phase else 0
-                jitter = int(noise[step, number, rank])
-                _compute(timeline, phase, jitter, extra, scenario.shows_as(rank))
+                extras = scenario.extras(rank, step) if number == scenario.late_phase else {}
+                _compute(timeline, phase, int(noise[step, number, rank]), extras)
             for group in phase.groups or [range(scenario.ranks)]:
                 for _ in range(phase.count):
                     instance = _collective(scenario, ranks, phase, tuple(group), step, ends)
@@ -308,36 +305,31 @@ def _play(scenario: Scenario) -> tuple[list[_Rank], list[Instance]]:
 def _begin_step(scenario: Scenario, timeline: _Rank, rank: int, step: int) -> int:
     """Write what the host does before a step's first launch; return when the step began on the host."""
     begin = max(scenario.origin_ns + step * scenario.step_ns, timeline.free + scenario.gap_ns)
-    extra, kind = scenario.lateness(rank, step), scenario.shows_as(rank)
-    on_host = kind in ("data_load", "io", "os_wait", "host", "begin")
-    ready = begin + (extra if on_host else 0)
-    loads = step > 0 or (kind == "data_load" and extra > 0)
-    load_start = begin - (MS if step else 0)
-    load_end = (ready if kind == "data_load" else begin) - 200 * _US
-    if scenario.data_load and loads:
-        timeline.add("nvtx", load_start, load_end, "data_load")
+    extras = scenario.extras(rank, step)
+    loading = extras.get("data_load", 0)
+    load = begin - (MS if step else 0), begin + loading - 200 * _US
+    if scenario.data_load and load[1] - load[0] > 100 * _US:
+        timeline.add("nvtx", *load, "data_load")
         if scenario.osrt:
-            timeline.add("osrt", load_start + 50 * _US, load_end - 50 * _US, "read")
-    inner = begin - 20 * _US, ready - 20 * _US
-    if extra > 0 and kind == "io":
-        timeline.add("osrt", *inner, "fsync")
-    elif extra > 0 and kind == "os_wait":
-        timeline.add("osrt", *inner, "nanosleep")
-    elif extra > 0 and kind == "host":
-        timeline.add("nvtx", *inner, "checkpoint")
+            timeline.add("osrt", load[0] + 50 * _US, load[1] - 50 * _US, "read")
+    ready = begin + loading
+    for kind, method, name in _ON_HOST:
+        if extra := extras.get(kind, 0):
+            timeline.add(method, ready - 20 * _US, ready + extra - 20 * _US, name)
+            ready += extra
+    ready += extras.get("begin", 0)
     timeline.host = ready - 10 * _US
     timeline.free = ready
-    return min(load_start, inner[0], timeline.host) - 5 * _US
+    return min(load[0], begin - 20 * _US, timeline.host) - 5 * _US
 
 
-def _compute(timeline: _Rank, phase: Phase, jitter: int, extra: int, kind: str) -> None:
-    total = max(phase.compute_ns + jitter + (extra if kind in ("gpu_slow", "gpu_grid") else 0), phase.kernels)
-    grid = 128
-    if kind == "gpu_grid":
-        grid = max(1, round(128 * (phase.compute_ns + extra) / max(phase.compute_ns, 1)))
+def _compute(timeline: _Rank, phase: Phase, jitter: int, extras: Mapping[str, int]) -> None:
+    larger = extras.get("gpu_grid", 0)
+    total = max(phase.compute_ns + jitter + extras.get("gpu_slow", 0) + larger, phase.kernels)
+    grid = round(128 * (phase.compute_ns + larger) / max(phase.compute_ns, 1))
     cuts = [total * i // phase.kernels for i in range(phase.kernels + 1)]
     works = [("gemm", stop - start, grid) for start, stop in pairwise(cuts)]
-    if kind == "gpu_work" and extra > 0:
+    if extra := extras.get("gpu_work", 0):
         works.append(("extra_gemm", extra, 128))
     for name, length, size in works:
         launch = timeline.launch()

@@ -15,10 +15,19 @@ def shift_scores(token_a, start_a, end_a, token_b, start_b, end_b, low, high):
             continue
         d = [end_b[j] - end_a[i] for i, j in pairs]
         offset = statistics.median(d)
-        dev = [abs(x - offset) for x in d]
+        half = len(d) // 2
+        drift = [0.0] * len(d)
+        apart = (end_a[pairs[-1][0]] - end_a[pairs[0][0]]) / 2
+        if half >= 8 and apart > 0:
+            rate = (statistics.median(d[half:]) - statistics.median(d[:half])) / apart
+            rate = min(max(rate, -100e-6), 100e-6)
+            drift = [rate * (end_a[i] - end_a[pairs[half][0]]) for i, _ in pairs]
+            offset = statistics.median(x - y for x, y in zip(d, drift, strict=True))
+        dev = [abs(x - y - offset) for x, y in zip(d, drift, strict=True)]
         slack = max(50_000, 6 * statistics.median(dev))
         broken = sum(
-            end_a[i] + offset + slack < start_b[j] or end_b[j] + slack < start_a[i] + offset for i, j in pairs
+            end_a[i] + offset + y + slack < start_b[j] or end_b[j] + slack < start_a[i] + offset + y
+            for (i, j), y in zip(pairs, drift, strict=True)
         )
         if broken * 50 > len(pairs):
             continue
