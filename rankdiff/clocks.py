@@ -287,7 +287,7 @@ def _solve(n: int, linked: list[int], edges: list[tuple[int, int, float, float]]
 def _with_end_skew(job: Job, clock: Clock, used: list[tuple[Communicator, F64]]) -> Clock:
     """Take a rank's constant end difference as its device's clock, where it exceeds its own uncertainty."""
     skew = []
-    residuals = _residuals(job, clock, used)
+    residuals = _residuals(job, clock, used, own_part=True)
     ranks_on = {n: sum(r.node == n for r in job.ranks) for n in job.nodes}
     for r in job.ranks:
         x = residuals[r.index]
@@ -300,18 +300,21 @@ def _with_end_skew(job: Job, clock: Clock, used: list[tuple[Communicator, F64]])
     return replace(clock, end_skew_ns=tuple(skew))
 
 
-def _residuals(job: Job, clock: Clock, used: list[tuple[Communicator, F64]]) -> dict[int, F64]:
+def _residuals(
+    job: Job, clock: Clock, used: list[tuple[Communicator, F64]], own_part: bool = False
+) -> dict[int, F64]:
     """Per rank: end less the median end of the *other* members, on the common clock.
 
     The median of all members would be the rank itself in one of three cases when three meet, and hide its
-    scatter.
+    scatter. With `own_part`, the part of that difference that is the rank's own: of two ranks, half.
     """
     out: dict[int, list[F64]] = {r.index: [] for r in job.ranks}
     for c, ends in used:
         common = np.stack(
             [clock.common(job, int(r), ends[:, j].astype(np.int64)) for j, r in enumerate(c.members)], axis=1
         ).astype(np.float64)
-        rest = common - _median_of_others(common)
+        n = c.members.size
+        rest = (common - _median_of_others(common)) * ((n - 1) / n if own_part else 1.0)
         for j, r in enumerate(c.members):
             out[int(r)].append(rest[:, j])
     return {r: np.concatenate(x) if x else np.empty(0) for r, x in out.items()}

@@ -60,6 +60,8 @@ class Export(Process):
         The capture window on the test's clock: events not wholly inside are not recorded.
     machine : int
         The upper 16 bits of every global id: hardware id and virtual machine id.
+    session : str, optional
+        PROFILING_SESSION_UUID; by default each file has its own.
     """
 
     def __init__(
@@ -80,6 +82,7 @@ class Export(Process):
         shift_ns: int = 0,
         window: Span | None = None,
         machine: int = 1,
+        session: str | None = None,
     ) -> None:
         self.path = Path(path)
         self.node = node
@@ -97,7 +100,7 @@ class Export(Process):
         self._strings: dict[str, int] = {}
         self._sql: list[str] = []
         self._last_ns = 0
-        self.session_uuid = _uuid(f"{node}/{pid}/{utc_ns}")
+        self.session = session or _uuid(f"{self.path.name}/{node}/{pid}/{utc_ns}")
         super().__init__(self, pid, device)
         self._add_process(self, uuid, gpu)
 
@@ -247,7 +250,7 @@ class Export(Process):
         for kind in ("NvtxEvents", "Cuda", "OSRuntime"):
             self.capture("CAPTURE_EVENT_TYPE", kind)
         self.capture("DEVICE_DISPLAY_NAME", self.node)
-        self.capture("PROFILING_SESSION_UUID", self.session_uuid)
+        self.capture("PROFILING_SESSION_UUID", self.session)
         self.capture("PROCESS_0:COMMAND", "python3")
         for name, value in self.env.items():
             self.capture("PROCESS_0:ENVIRONMENT_VARIABLE", f'{name}="{value}"')
