@@ -5,6 +5,7 @@ from __future__ import annotations
 import click
 
 from rankdiff_cli.options import RankList, report_options
+from rankdiff_cli.output import write
 
 NOTHING_ASSESSED = 4
 
@@ -12,7 +13,13 @@ NOTHING_ASSESSED = 4
 @click.command(name="compare")
 @report_options
 @click.option("--ranks", type=RankList(), help="Compare these ranks only, like 0-7,12.")
-@click.option("--skip-steps", type=click.IntRange(0), default=0, show_default=True, help="Steps to leave out at the start.")
+@click.option(
+    "--skip-steps",
+    type=click.IntRange(0),
+    default=0,
+    show_default=True,
+    help="Steps to leave out at the start.",
+)
 @click.option("--format", "form", type=click.Choice(["text", "json"]), default="text", show_default=True)
 def command(
     reports: tuple[str, ...],
@@ -52,7 +59,7 @@ def command(
         from rankdiff.render.json import to_json as render
     else:
         from rankdiff.render.text import to_text as render
-    click.echo(render(outcome.comparison, outcome.notes), nl=False)
+    write(render(outcome.comparison, outcome.notes))
     return NOTHING_ASSESSED if outcome.comparison.verdict.status == "not_assessed" else 0
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import click
 
 from rankdiff_cli.options import report_options
+from rankdiff_cli.output import write
 
 
 @click.command(name="inspect")
@@ -20,8 +21,9 @@ def command(
 ) -> int:
     """Show what each report holds: rank, node, GPU, versions, window, tables, collectives, payloads.
 
-    Every gap comes with the option of nsys profile or nsys export that would close it. Exit status: 0 done; 1 no report can be used;
-    2 usage.
+    Every gap comes with the option of nsys profile or nsys export that would close it.
+
+    Exit status: 0 done; 1 no report can be used; 2 usage.
     """
     from rankdiff.compare import CompareOptions, read
     from rankdiff.digest import DigestOptions
@@ -36,5 +38,5 @@ def command(
     )
     with progress(quiet) as bar:
         found = read(reports, options, bar)
-    click.echo(to_text(found), nl=False)
+    write(to_text(found))
     return 0

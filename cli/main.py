@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib
-import os
 import sys
 
 import click
@@ -40,7 +39,14 @@ def _version(ctx: click.Context, _: click.Parameter, value: bool) -> None:
 
 
 @click.group(cls=_Lazy, context_settings={"help_option_names": ["-h", "--help"]})
-@click.option("--version", is_flag=True, is_eager=True, expose_value=False, callback=_version, help="Show the version and exit.")
+@click.option(
+    "--version",
+    is_flag=True,
+    is_eager=True,
+    expose_value=False,
+    callback=_version,
+    help="Show the version and exit.",
+)
 def group() -> None:
     """Find the rank or node that makes a multi-GPU job wait.
 
@@ -56,7 +62,6 @@ def main() -> None:
 
     try:
         status = group.main(standalone_mode=False)
-        sys.stdout.flush()
     except RankdiffError as error:
         click.echo(f"rankdiff: error: {error}", err=True)
         sys.exit(error.exit_code)
@@ -66,7 +71,4 @@ def main() -> None:
     except click.ClickException as error:
         error.show()
         sys.exit(error.exit_code)
-    except BrokenPipeError:  # `rankdiff ... | head`: nobody reads on, which is no error of ours
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        sys.exit(0)
     sys.exit(status if isinstance(status, int) else 0)

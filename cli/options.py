@@ -11,7 +11,7 @@ import click
 F = TypeVar("F", bound=Callable[..., Any])
 
 
-class RankList(click.ParamType):
+class RankList(click.ParamType[frozenset[int]]):
     """``0-7,12``: rank numbers and ranges."""
 
     name = "ranks"
@@ -30,7 +30,7 @@ class RankList(click.ParamType):
         return frozenset(out)
 
 
-class Pattern(click.ParamType):
+class Pattern(click.ParamType[str]):
     """A regular expression; kept as text, checked here."""
 
     name = "regex"
@@ -58,7 +58,9 @@ def report_options(command: F) -> F:
             type=Pattern("rank"),
             help="Regular expression on the file name with the named groups rank and (optional) node.",
         ),
-        click.option("--data-range", type=Pattern(), help="NVTX ranges that are data loading (regex, anchored)."),
+        click.option(
+            "--data-range", type=Pattern(), help="NVTX ranges that are data loading (regex, anchored)."
+        ),
         click.option("--step-range", type=Pattern(), help="NVTX ranges that are steps (regex, anchored)."),
         click.option("--comm-regex", type=Pattern(), help="Kernels that communicate besides NCCL's (regex)."),
         click.option("--strict", is_flag=True, help="A report that cannot be used is an error."),

@@ -89,7 +89,9 @@ class _Fit:
     points: int
 
 
-def fit_clocks(job: Job, communicators: Sequence[Communicator], warm_up: Sequence[NDArray[np.bool_]]) -> Clock:
+def fit_clocks(
+    job: Job, communicators: Sequence[Communicator], warm_up: Sequence[NDArray[np.bool_]]
+) -> Clock:
     """Fit offset and rate per node.
 
     Parameters
@@ -112,12 +114,15 @@ def fit_clocks(job: Job, communicators: Sequence[Communicator], warm_up: Sequenc
     centre = float(np.median(np.concatenate([e.ravel() for _, e in used]))) if count else 0.0
     fits, linked = _node_fits(used, node_of, len(nodes), centre)
     clock = Clock(
-        method="ends of N x N collectives, Theil-Sen offset and rate per node" if count else "session clocks only",
+        method="ends of N x N collectives, Theil-Sen offset and rate per node"
+        if count
+        else "session clocks only",
         reference=_reference(nodes, linked, node_of),
         centre_ns=centre,
         uncertainty_ns=None,
         nodes=tuple(
-            NodeClock(n, f.offset, f.rate * 1e6, None, f.step_at, f.step) for n, f in zip(nodes, fits, strict=True)
+            NodeClock(n, f.offset, f.rate * 1e6, None, f.step_at, f.step)
+            for n, f in zip(nodes, fits, strict=True)
         ),
         end_skew_ns=(0.0,) * len(job.ranks),
         observations=count,
@@ -131,7 +136,12 @@ def fit_clocks(job: Job, communicators: Sequence[Communicator], warm_up: Sequenc
         clock,
         uncertainty_ns=_sigma(everything),
         nodes=tuple(
-            replace(n, residual_ns=_sigma(np.concatenate([residuals[r.index] for r in job.ranks if r.node == n.node])))
+            replace(
+                n,
+                residual_ns=_sigma(
+                    np.concatenate([residuals[r.index] for r in job.ranks if r.node == n.node])
+                ),
+            )
             for n in clock.nodes
         ),
     )
@@ -155,10 +165,18 @@ def _node_fits(
                 d = by_node[:, j] - by_node[:, hub]
                 edges.append((int(present[hub]), int(present[j]), _fit(by_node[:, hub], d, centre)))
     linked = _sets(n_nodes, [(p, q) for p, q, _ in edges])
-    offsets = _solve(n_nodes, linked, [(p, q, f.offset, f.points / max(f.sigma, 1_000.0) ** 2) for p, q, f in edges])
-    rates = _solve(n_nodes, linked, [(p, q, f.rate, f.points / max(f.sigma, 1_000.0) ** 2) for p, q, f in edges])
+    offsets = _solve(
+        n_nodes, linked, [(p, q, f.offset, f.points / max(f.sigma, 1_000.0) ** 2) for p, q, f in edges]
+    )
+    rates = _solve(
+        n_nodes, linked, [(p, q, f.rate, f.points / max(f.sigma, 1_000.0) ** 2) for p, q, f in edges]
+    )
     fits = [_Fit(float(o), float(b), None, 0.0, 0.0, 0) for o, b in zip(offsets, rates, strict=True)]
-    for p, q, f in edges:  # a jump seen on an edge belongs to its outer node, unless the hub shows it everywhere
+    for (
+        p,
+        q,
+        f,
+    ) in edges:  # a jump seen on an edge belongs to its outer node, unless the hub shows it everywhere
         if f.step_at is not None:
             same_hub = [g for a, _, g in edges if a == p]
             hub_jumps = len(same_hub) > 1 and all(g.step_at is not None for g in same_hub)
@@ -232,7 +250,11 @@ def _line(t: F64, d: F64, centre: float) -> _Fit:
     spread = float(np.std(t))
     rest = d - rate * (t - centre)
     # Standard error of a Theil-Sen slope is that of least squares within a few percent.
-    if not spread or abs(rate) < 3.0 * _sigma(rest) / (spread * np.sqrt(_independent(rest))) or abs(rate) > _MOST_RATE:
+    if (
+        not spread
+        or abs(rate) < 3.0 * _sigma(rest) / (spread * np.sqrt(_independent(rest)))
+        or abs(rate) > _MOST_RATE
+    ):
         rate = 0.0
     rest = d - rate * (t - centre)
     return _Fit(float(np.median(rest)), rate, None, 0.0, _sigma(rest), n)

@@ -133,7 +133,7 @@ def read(
         progress(len(todo), len(todo), "")
     if not digests:
         if problems:
-            raise _nothing_usable(problems)
+            raise _nothing_usable(problems, told=options.on_problem is not None)
         raise RankdiffError("none of the ranks asked for is in these reports", "Check --ranks")
     by_claims = {_key(i.claims): i for i in wanted}
     identities = [by_claims[_key(d.info.claims)] for d in digests]
@@ -182,7 +182,9 @@ def _key(c: Claims) -> tuple[str, int, int]:
     return c.path, c.pid, c.device
 
 
-def _nothing_usable(problems: Sequence[ReportError]) -> RankdiffError:
-    if len(problems) == 1:
-        return problems[0]
-    return RankdiffError("no report can be used; the lines above say why of each")
+def _nothing_usable(problems: Sequence[ReportError], told: bool) -> RankdiffError:
+    """One line: the reason itself, unless `on_problem` has given it already."""
+    if told:
+        return RankdiffError("no report can be used")
+    more = f" (and {len(problems) - 1} more)" if len(problems) > 1 else ""
+    return RankdiffError(f"no report can be used{more}: {problems[0]}")

@@ -115,7 +115,9 @@ def compare_digests(
     matching = match(job, groups)
     notes += [*matching.notes, *_lost_notes(job, matching)]
     labelled = [_labelled(job, matching.communicators, ranks) for ranks in _islands(job, matching)]
-    warm = {c.id: _first_step(step) for island in labelled for c, step in zip(island[0], island[2], strict=True)}
+    warm = {
+        c.id: _first_step(step) for island in labelled for c, step in zip(island[0], island[2], strict=True)
+    }
     clock = fit_clocks(job, matching.communicators, [warm[c.id] for c in matching.communicators])
     notes += clock.notes
     made = [_island(job, clock, *island, skip_steps) for island in labelled]
@@ -231,7 +233,9 @@ def _island(
     return island, waited
 
 
-def _transfer(timed_comms: Sequence[Timed], waited: Sequence[Waits], ranks: Sequence[int], n_steps: int) -> F64:
+def _transfer(
+    timed_comms: Sequence[Timed], waited: Sequence[Waits], ranks: Sequence[int], n_steps: int
+) -> F64:
     """Transfer of a rank's instances per step, mean over the ranks."""
     out = np.zeros(n_steps)
     for t, w in zip(timed_comms, waited, strict=True):
@@ -342,12 +346,13 @@ def _why_nothing(pairs: Sequence[tuple[Identity, Digest]], job: Job) -> tuple[st
         )
     if any(d.info.hidden_by_graphs and not d.info.nccl_kernels for _, d in pairs):
         return "collectives_in_graphs", (
-            "the NCCL kernels are hidden inside CUDA graphs that were traced whole: capture with --cuda-graph-trace=node"
+            "the NCCL kernels are hidden inside CUDA graphs that were traced whole: capture with "
+            "--cuda-graph-trace=node"
         )
     if not job.ranks and any(d.info.nccl_kernels for _, d in pairs):
         return "no_nxn_collectives", (
-            "the NCCL kernels in these reports are point-to-point or rooted; only operations in which all members wait for "
-            "the last (all-reduce, all-gather, reduce-scatter) tell who is late"
+            "the NCCL kernels in these reports are point-to-point or rooted; only operations in which all members "
+            "wait for the last (all-reduce, all-gather, reduce-scatter) tell who is late"
         )
     if not job.ranks:
         return "no_collectives", "no NCCL kernels in any report; capture with nsys profile -t cuda,nvtx,osrt"

@@ -153,14 +153,18 @@ def _fits(
         for a in by_rank[r]:
             for b in by_rank[q]:
                 if classes[a].op == classes[b].op:
-                    choice = shifts_between(job, len(tried), (r, classes[a].positions), (q, classes[b].positions))
+                    choice = shifts_between(
+                        job, len(tried), (r, classes[a].positions), (q, classes[b].positions)
+                    )
                     if choice.shift.size:
                         tried.append((a, b, replace(choice, group=len(tried))))
     offsets, _ = settle(job, [c for _, _, c in tried])
     out = []
     for n, (a, b, choice) in enumerate(tried):
         known = offsets[n, choice.rank]
-        out.append(_fit(job, classes, a, b, int(choice.shift[np.argmin(np.abs(choice.offset - known))]), known))
+        out.append(
+            _fit(job, classes, a, b, int(choice.shift[np.argmin(np.abs(choice.offset - known))]), known)
+        )
     return out
 
 
@@ -230,7 +234,9 @@ def _components(classes: list[_Class], pairs: list[_Pair]) -> tuple[list[list[in
     return groups, sorted(rest)
 
 
-def _connected(members: Iterable[int], spread: dict[frozenset[int], float], limit: float = np.inf) -> list[list[int]]:
+def _connected(
+    members: Iterable[int], spread: dict[frozenset[int], float], limit: float = np.inf
+) -> list[list[int]]:
     """Connected sets over the pairs whose spread does not exceed `limit`."""
     inside = sorted(members)
     parent = {i: i for i in inside}

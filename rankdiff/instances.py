@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 from numpy.typing import NDArray
@@ -82,11 +83,11 @@ def label_instances(job: Job, communicators: Sequence[Communicator]) -> tuple[st
     return _from_period(job, communicators)
 
 
-def _from_ranges(job: Job, communicators: Sequence[Communicator]) -> tuple[str, list[I64], dict[int, str]] | None:
+def _from_ranges(
+    job: Job, communicators: Sequence[Communicator]
+) -> tuple[str, list[I64], dict[int, str]] | None:
     """Steps by the NVTX range that contains the launch, numbered alike on all ranks."""
-    sources = Counter(
-        job.ranks[int(r)].digest.info.step_source for c in communicators for r in c.members
-    )
+    sources = Counter(job.ranks[int(r)].digest.info.step_source for c in communicators for r in c.members)
     del sources[None]
     if not sources:
         return None
@@ -98,7 +99,7 @@ def _from_ranges(job: Job, communicators: Sequence[Communicator]) -> tuple[str, 
     if both and agree >= 0.9 * both:
         keys = [_vote(x) for x in numbered]
         present = {int(k) for x in keys for k in np.unique(x) if k >= 0}
-        if _ascend(job, communicators, keys):
+        if _ascend(keys):
             return str(source), keys, {k: str(k) for k in present}
     ordinals = _stack(job, communicators, "step")
     shift = _ordinal_shifts(job, communicators, ordinals)
@@ -108,14 +109,16 @@ def _from_ranges(job: Job, communicators: Sequence[Communicator]) -> tuple[str, 
     ]
     low = min((int(x[x >= 0].min()) for x in moved if (x >= 0).any()), default=0)
     keys = [_vote(np.where(x >= 0, x - low, -1)) for x in moved]
-    if not _ascend(job, communicators, keys):
+    if not _ascend(keys):
         return None
     return str(source), keys, {}
 
 
 def _stack(job: Job, communicators: Sequence[Communicator], what: str) -> list[I64]:
     return [
-        np.stack([getattr(job.ranks[int(r)], what)[c.positions[:, j]] for j, r in enumerate(c.members)], axis=1)
+        np.stack(
+            [getattr(job.ranks[int(r)], what)[c.positions[:, j]] for j, r in enumerate(c.members)], axis=1
+        )
         for c in communicators
     ]
 
@@ -124,7 +127,7 @@ def _agree(x: I64, known: NDArray[np.bool_]) -> NDArray[np.bool_]:
     """Instances with at least two known values, all equal."""
     low = np.where(known, x, np.iinfo(np.int64).max).min(axis=1)
     high = np.where(known, x, -1).max(axis=1)
-    return (known.sum(axis=1) >= 2) & (low == high)
+    return np.asarray((known.sum(axis=1) >= 2) & (low == high))
 
 
 def _vote(x: I64) -> I64:
@@ -161,11 +164,11 @@ def _ordinal_shifts(job: Job, communicators: Sequence[Communicator], ordinals: l
     return shift
 
 
-def _ascend(job: Job, communicators: Sequence[Communicator], keys: list[I64]) -> bool:
+def _ascend(keys: list[I64]) -> bool:
     """Whether step keys ascend with time (numbers that start again each epoch do not)."""
-    for c, k in zip(communicators, keys, strict=True):
+    for k in keys:
         seen = k[k >= 0]
-        if (np.diff(seen) < 0).mean() > 0.02 if seen.size > 1 else False:
+        if seen.size > 1 and (np.diff(seen) < 0).mean() > 0.02:
             return False
     return True
 
@@ -182,14 +185,14 @@ def _order(job: Job, communicators: Sequence[Communicator]) -> tuple[I64, I64, I
 def _fill(job: Job, communicators: Sequence[Communicator], keys: list[I64]) -> list[I64]:
     """Instances launched outside every range belong to the step before them in time."""
     which, index, _ = _order(job, communicators)
-    out = [k.copy() for k in keys]
-    last = min((int(k[k >= 0].min()) for k in keys if (k >= 0).any()), default=0)
-    for c, i in zip(which, index, strict=True):
-        if out[c][i] < 0:
-            out[c][i] = last
-        else:
-            last = int(out[c][i])
-    return out
+    first = np.cumsum([0, *(k.size for k in keys)])
+    place = first[which] + index
+    flat = np.concatenate(keys)
+    known = flat[place] >= 0
+    before = np.maximum.accumulate(np.where(known, np.arange(place.size), -1))
+    lowest = flat[flat >= 0].min() if known.any() else 0
+    flat[place] = np.where(before >= 0, flat[place][before], lowest)
+    return [flat[a:b] for a, b in pairwise(first)]
 
 
 def _from_period(job: Job, communicators: Sequence[Communicator]) -> tuple[str, list[I64], dict[int, str]]:
@@ -227,8 +230,8 @@ def _from_period(job: Job, communicators: Sequence[Communicator]) -> tuple[str, 
         )
         step = np.minimum(np.searchsorted(last, end), last.size - 1)
         step[mine[by]] = own_step - own_step[0]
-    for n, (c, i) in enumerate(zip(which, index, strict=True)):
-        keys[c][i] = step[n]
+    for c, key in enumerate(keys):
+        key[index[which == c]] = step[which == c]
     return "collective" if period is None else "period", keys, {}
 
 

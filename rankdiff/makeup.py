@@ -60,7 +60,10 @@ def make_up(
         for j in np.flatnonzero(t.comm.members == rank):
             wait_from.append(t.start[:, j])
             wait_to.append(t.start[:, j] + w.wait[:, j])
-    waiting = (np.concatenate([*wait_from, np.empty(0, np.int64)]), np.concatenate([*wait_to, np.empty(0, np.int64)]))
+    waiting = (
+        np.concatenate([*wait_from, np.empty(0, np.int64)]),
+        np.concatenate([*wait_to, np.empty(0, np.int64)]),
+    )
 
     def covered(*sets: tuple[I64, I64]) -> I64:
         a, b = union(np.concatenate([s[0] for s in sets]), np.concatenate([s[1] for s in sets]))
@@ -74,9 +77,7 @@ def make_up(
     return dict(zip(PARTS, (u1, u2 - u1, u3 - u2, u4 - u3, length - u4), strict=True))
 
 
-def unmatched_nccl(
-    job: Job, clock: Clock, rank: int, timed: Sequence[Timed], steps: Steps
-) -> I64:
+def unmatched_nccl(job: Job, clock: Clock, rank: int, timed: Sequence[Timed], steps: Steps) -> I64:
     """Time of a rank's NCCL kernels outside matched N x N instances in every step.
 
     Returns

@@ -177,7 +177,9 @@ def shifts_between(job: Job, group: int, reference: tuple[int, I64], other: tupl
     return Choice(group, ref, r, shift, score, offset, np.array([_anchor(x, y, int(k)) for k in shift]))
 
 
-def _pieces(a: tuple[I64, I64, I64], b: tuple[I64, I64, I64]) -> tuple[I64, NDArray[np.float64], NDArray[np.float64]]:
+def _pieces(
+    a: tuple[I64, I64, I64], b: tuple[I64, I64, I64]
+) -> tuple[I64, NDArray[np.float64], NDArray[np.float64]]:
     """Shifts under which a piece of `b` fits: when an event is lost, no single shift fits the whole."""
     na, nb = a[0].size, b[0].size
     size = max(4, min(64, nb // 4))
@@ -185,8 +187,8 @@ def _pieces(a: tuple[I64, I64, I64], b: tuple[I64, I64, I64]) -> tuple[I64, NDAr
     for at in sorted({0, (nb - size) // 2, nb - size}):
         if at < 0:
             continue
-        piece = tuple(x[at : at + size] for x in b)
-        shift, score, offset = shift_scores(*a, *piece, 0, na - size)
+        token, start, end = (x[at : at + size] for x in b)
+        shift, score, offset = shift_scores(*a, token, start, end, 0, na - size)
         found.append((shift - at, score, offset))
     if not found:
         none = np.empty(0)
@@ -249,7 +251,9 @@ def settle(job: Job, choices: Sequence[Choice]) -> tuple[dict[tuple[int, int], f
     for c in same:
         out[c.group, c.rank] = nearest(c, 0.0)
     # Many operations and a clear winner say most.
-    cross = sorted((c for c in todo if node[c.rank] != node[c.reference]), key=lambda c: (-_clarity(c), c.group, c.rank))
+    cross = sorted(
+        (c for c in todo if node[c.rank] != node[c.reference]), key=lambda c: (-_clarity(c), c.group, c.rank)
+    )
     for c in cross:
         p, q = int(node[c.reference]), int(node[c.rank])
         if root(p) == root(q):
@@ -285,8 +289,8 @@ def _plausible(c: Choice) -> NDArray[np.bool_]:
     if np.nanmax(c.anchored, initial=-1.0) >= 0.9:
         anchored = (c.anchored >= 0.9) & (c.score <= 4 * c.score.min() + 1_000_000)
         if anchored.any():
-            return anchored
-    return ok
+            return np.asarray(anchored)
+    return np.asarray(ok)
 
 
 def _clarity(c: Choice) -> float:
@@ -370,7 +374,7 @@ def _partners(a: tuple[I64, I64, I64], b: tuple[I64, I64, I64], c: Choice, offse
     d = b[2][j] - a[2][j + shift]
     gap = _gap_cost(a[2], d)
     partner = np.full(b[0].size, -1, np.int64)
-    if np.array_equal(a[0][j + shift], b[0][j]) and not _event_lost(d - offset, gap):
+    if np.array_equal(a[0][j + shift], b[0][j]) and not _event_lost(np.asarray(d - offset, np.float64), gap):
         partner[j] = j + shift
         return partner
     moved = b[2] - np.int64(round(offset))
@@ -408,7 +412,9 @@ def _gap_cost(end: I64, d: I64) -> float:
     return max(100_000.0, 0.5 * float(np.median(np.diff(end))), 6.0 * scatter)
 
 
-def _divergence(place: I64, complete: I64, members: list[int], group: Group) -> tuple[int | None, tuple[int, ...]]:
+def _divergence(
+    place: I64, complete: I64, members: list[int], group: Group
+) -> tuple[int | None, tuple[int, ...]]:
     """Where inside the common window the members' sequences first part, and who is in the minority."""
     gaps = np.flatnonzero((place < 0).any(axis=1))
     extra = []

@@ -12,6 +12,7 @@ from rankdiff.findings import MAJOR_SHARE, MINOR_SHARE, Finding, late_steps, pat
 from rankdiff.instances import Steps, Timed
 from rankdiff.job import Job
 from rankdiff.significance import ALPHA, fewest_steps, mean_ci95, p_value
+from rankdiff.units import share as percent
 from rankdiff.waits import delay_shares
 
 F64 = NDArray[np.float64]
@@ -44,7 +45,9 @@ class Island:
     @property
     def measured_ns(self) -> float:
         """Summed step time of the included steps; a first step without a start counts as a median one."""
-        return float(np.where(np.isnan(self.steps.step_ns), self.step_ns, self.steps.step_ns)[self.included].sum())
+        return float(
+            np.where(np.isnan(self.steps.step_ns), self.step_ns, self.steps.step_ns)[self.included].sum()
+        )
 
 
 @dataclass(frozen=True)
@@ -119,12 +122,18 @@ def judge(job: Job, island: Island, uncertainty_ns: float, missing: Sequence[int
     share = float(island.transfer_ns[island.included].mean()) / step_ns
     if missing and share >= MAJOR_SHARE:
         words = (
-            f"rank {', '.join(map(str, missing[:8]))}{' ...' if len(missing) > 8 else ''} was not captured, and the "
-            f"captured ranks spend {share:.0%} of the step together in collectives: an uncaptured rank or the "
+            f"{_ranks(missing)} not captured, and the "
+            f"captured ranks spend {percent(share)} of the step together in collectives: an uncaptured rank or the "
             "network. Capture every rank"
         )
         return Judgement("not_assessed", "missing_ranks", words, quiet, threshold)
     return Judgement("balanced", None, None, tuple(findings), threshold)
+
+
+def _ranks(missing: Sequence[int]) -> str:
+    """Name missing ranks with the verb that fits."""
+    shown = ", ".join(map(str, missing[:8])) + (", ..." if len(missing) > 8 else "")
+    return f"rank {shown} was" if len(missing) == 1 else f"ranks {shown} were"
 
 
 class _Court:
@@ -233,7 +242,11 @@ class _Court:
             # The first captured step holds the profiler's start-up, also where it is not out of proportion.
             only_first = bool(self.island.included[0] and mine[0] and mine.sum() == 1)
             loud = heavy and not rotating and not only_first
-            out.append(replace(f, severity="major" if loud else "note", pattern="startup" if only_first else f.pattern))
+            out.append(
+                replace(
+                    f, severity="major" if loud else "note", pattern="startup" if only_first else f.pattern
+                )
+            )
         return out
 
     def rotating(self) -> Finding | None:
@@ -259,7 +272,9 @@ class _Court:
             first_step=self.labels[first],
             first_ns=self._start_of(first),
             late_mask=tuple(on.tolist()),
-            evidence=(f"{len(who)} ranks take turns: in {int(on.sum())} of {self.k} steps one of them holds the rest",),
+            evidence=(
+                f"{len(who)} ranks take turns: in {int(on.sum())} of {self.k} steps one of them holds the rest",
+            ),
         )
 
     def startup(self) -> list[Finding]:
@@ -298,7 +313,9 @@ class _Court:
         moved = delay_shares(self.island.timed, self.island.ranks, self.island.steps.size, earlier)
         return moved[:, self.island.included]
 
-    def _finding(self, kind: str, rows: NDArray[np.int64], delta: F64, p: float | None, late: Mask | None = None) -> Finding:
+    def _finding(
+        self, kind: str, rows: NDArray[np.int64], delta: F64, p: float | None, late: Mask | None = None
+    ) -> Finding:
         minor = delta.mean() < MAJOR_SHARE * self.step_ns
         if late is None:
             late = late_steps(delta, self.step_ns, self.threshold, bool(minor))

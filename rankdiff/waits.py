@@ -71,7 +71,9 @@ def islands(n_ranks: int, members: Sequence[I64]) -> list[list[int]]:
     return [sets[k] for k in sorted(sets)]
 
 
-def delay_shares(timed: Sequence[Timed], ranks: Sequence[int], n_steps: int, earlier: dict[int, float] | None = None) -> F64:
+def delay_shares(
+    timed: Sequence[Timed], ranks: Sequence[int], n_steps: int, earlier: dict[int, float] | None = None
+) -> F64:
     """Delay share of every rank of an island in every step.
 
     Parameters
@@ -120,7 +122,9 @@ def _swept(
     first, member, arrive, slot = [0], [], [], []
     for a, m, key in zip(arrivals, members, sets, strict=True):
         own = np.array([at[int(r)] for r in m], np.int64)
-        mine = np.array([slots.setdefault(int(r), {}).setdefault(key, len(slots[int(r)])) for r in own], np.int64)
+        mine = np.array(
+            [slots.setdefault(int(r), {}).setdefault(key, len(slots[int(r)])) for r in own], np.int64
+        )
         arrive.append(a.ravel())
         member.append(np.tile(own, a.shape[0]))
         slot.append(np.tile(mine, a.shape[0]))

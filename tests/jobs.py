@@ -67,7 +67,9 @@ def copies(
 
 def has_table(db: sqlite3.Connection, table: str) -> bool:
     """Whether a database has a table."""
-    return bool(db.execute("SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = ?", (table,)).fetchone())
+    return bool(
+        db.execute("SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = ?", (table,)).fetchone()
+    )
 
 
 def without_payloads(db: sqlite3.Connection) -> None:
@@ -91,7 +93,8 @@ def with_clock(offset_ns: int, drift_ppm: float) -> Edit:
         for table, columns in TIME_COLUMNS.items():
             if has_table(db, table):
                 moves = ", ".join(
-                    f'"{c}" = "{c}" + {offset_ns} + CAST(round("{c}" * {drift_ppm}e-6) AS INTEGER)' for c in columns
+                    f'"{c}" = "{c}" + {offset_ns} + CAST(round("{c}" * {drift_ppm}e-6) AS INTEGER)'
+                    for c in columns
                 )
                 db.execute(f"UPDATE {table} SET {moves}")
 

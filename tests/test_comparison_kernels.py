@@ -104,7 +104,9 @@ sequence = st.lists(
     st.tuples(st.integers(0, 1), st.integers(1, 9), st.integers(1, 9)), min_size=1, max_size=7
 )
 
-long_sequence = st.lists(st.tuples(st.just(0), st.integers(1, 9), st.integers(1, 9)), min_size=16, max_size=24)
+long_sequence = st.lists(
+    st.tuples(st.just(0), st.integers(1, 9), st.integers(1, 9)), min_size=16, max_size=24
+)
 
 
 def timeline(steps, scale=1_000_000):

@@ -35,7 +35,9 @@ def test_clocks_are_aligned_on_ends(tmp_path):
 
 def test_a_device_whose_clock_differs_is_not_late(tmp_path):
     report = run(
-        synthetic(tmp_path, ranks=2, nodes=1, steps=100, end_stagger_ns={1: 22_000}, end_jitter_ns=3_000).paths
+        synthetic(
+            tmp_path, ranks=2, nodes=1, steps=100, end_stagger_ns={1: 22_000}, end_jitter_ns=3_000
+        ).paths
     )
     skew = figures(report, "end_skew_ns")
     assert abs(skew[1] - skew[0] - 22_000) < 3_000
@@ -80,7 +82,9 @@ def test_one_spike_is_an_event(tmp_path):
 
 def test_a_regular_checkpoint_has_a_period(tmp_path):
     every = [20 * MS if k % 5 == 3 else 0 for k in range(80)]
-    finding = run(synthetic(tmp_path, ranks=8, steps=80, late={0: every}, jitter_ns=100_000).paths)["findings"][0]
+    finding = run(synthetic(tmp_path, ranks=8, steps=80, late={0: every}, jitter_ns=100_000).paths)[
+        "findings"
+    ][0]
     assert (finding["rank"], finding["pattern"], finding["period_steps"]) == (0, "intermittent", 5)
     assert (finding["steps_late"], finding["first_step"]) == (16, "3")
 
@@ -104,7 +108,9 @@ def test_windows_that_start_at_different_steps(tmp_path, jitter):
 
 def test_lost_events_cost_single_instances(tmp_path):
     report = run(
-        synthetic(tmp_path, ranks=8, steps=100, lost={3: [40], 4: [70, 71]}, jitter_ns=100_000, late={2: 2 * MS}).paths
+        synthetic(
+            tmp_path, ranks=8, steps=100, lost={3: [40], 4: [70, 71]}, jitter_ns=100_000, late={2: 2 * MS}
+        ).paths
     )
     assert report["job"]["matched_collectives"] == 97
     assert late(report) == [("late_rank", 2)]
@@ -116,7 +122,9 @@ def test_lost_events_cost_single_instances(tmp_path):
 def test_ranks_that_issue_another_collective_are_named(tmp_path):
     # 6 of 8 ranks do 99 collectives, ranks 2 and 3 one more in the middle: the minority is named.
     report = run(
-        synthetic(tmp_path, ranks=8, steps=100, lost={r: [50] for r in (0, 1, 4, 5, 6, 7)}, jitter_ns=100_000).paths
+        synthetic(
+            tmp_path, ranks=8, steps=100, lost={r: [50] for r in (0, 1, 4, 5, 6, 7)}, jitter_ns=100_000
+        ).paths
     )
     warning = next(w for w in report["warnings"] if w["code"] == "counts_differ")
     assert warning["ranks"] == [2, 3]
@@ -127,7 +135,9 @@ def test_ranks_that_issue_another_collective_are_named(tmp_path):
 @pytest.mark.parametrize("culprit", [None, 1])
 def test_tensor_and_data_parallel_groups(tmp_path, settings, culprit):
     late_by = {} if culprit is None else {culprit: 5 * MS}
-    report = run(synthetic(tmp_path, steps=20, phases=tp_dp(), jitter_ns=100_000, late=late_by, **settings).paths)
+    report = run(
+        synthetic(tmp_path, steps=20, phases=tp_dp(), jitter_ns=100_000, late=late_by, **settings).paths
+    )
     groups = sorted(c["ranks"] for c in report["communicators"])
     assert groups == [[0, 1], [0, 2], [1, 3], [2, 3]]
     assert report["job"]["matched_collectives"] == 80
@@ -152,7 +162,9 @@ def test_nodes_are_not_blocks_of_ranks(tmp_path, count):
 
 def test_pipeline_stages_may_differ(tmp_path):
     stages = (Phase(4 * MS, [[0, 2], [1, 3]]),)
-    report = run(synthetic(tmp_path, steps=20, phases=stages, late={1: 3 * MS, 3: 3 * MS}, jitter_ns=100_000).paths)
+    report = run(
+        synthetic(tmp_path, steps=20, phases=stages, late={1: 3 * MS, 3: 3 * MS}, jitter_ns=100_000).paths
+    )
     assert report["verdict"]["status"] == "balanced"
     assert report["job"]["islands"] == [[0, 2], [1, 3]]
 

@@ -15,7 +15,7 @@ F64 = NDArray[np.float64]
 def median(ordered: F64) -> float:
     """Median of sorted values, at least one (numpy's own compiles slowly)."""
     n = ordered.size
-    return (ordered[(n - 1) // 2] + ordered[n // 2]) / 2.0
+    return float((ordered[(n - 1) // 2] + ordered[n // 2]) / 2.0)
 
 
 @jit

@@ -103,9 +103,7 @@ def shift_scores(
 
 
 @jit
-def align_in_time(
-    token_a: I64, end_a: I64, token_b: I64, end_b: I64, gap_cost: float, width: int
-) -> I64:
+def align_in_time(token_a: I64, end_a: I64, token_b: I64, end_b: I64, gap_cost: float, width: int) -> I64:
     """Pair the elements of two sequences in order, by token and time, allowing losses on both sides.
 
     Least-cost alignment (Needleman and Wunsch 1970) in a band around equal times: a pair of equal tokens

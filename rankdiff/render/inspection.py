@@ -44,7 +44,8 @@ def _rank(i: Identity, d: Digest) -> str:
         f"bus {info.gpu_bus or 'unknown'}",
         f"  export    nsys {info.product_version or 'unknown'}, schema {info.schema_version or 'unknown'}, "
         f"{info.claims.size_bytes / 1e6:.1f} MB, session {info.claims.session_uuid or 'unknown'}",
-        f"  window    {duration(info.span_ns)} of GPU activity, from {_begin(info.window_start_ns, info.session_start_utc_ns)}; "
+        f"  window    {duration(info.span_ns)} of GPU activity, from "
+        f"{_begin(info.window_start_ns, info.session_start_utc_ns)}; "
         f"idle {share(info.idle_ns / info.span_ns if info.span_ns else None)}, "
         f"under data loading {share(_under(d))}",
         f"  tables    {_tables(d)}",
@@ -60,12 +61,16 @@ def _begin(start: int, session: int | None) -> str:
 
 def _under(d: Digest) -> float | None:
     info = d.info
-    return info.idle_data_load_ns / info.idle_ns if info.idle_data_load_ns is not None and info.idle_ns else None
+    return (
+        info.idle_data_load_ns / info.idle_ns if info.idle_data_load_ns is not None and info.idle_ns else None
+    )
 
 
 def _tables(d: Digest) -> str:
     rows = d.info.tables
-    return ", ".join(f"{name} {rows[table]:,}" if table in rows else f"{name} not captured" for table, name in _TABLES)
+    return ", ".join(
+        f"{name} {rows[table]:,}" if table in rows else f"{name} not captured" for table, name in _TABLES
+    )
 
 
 def _nccl(d: Digest) -> str:
@@ -83,7 +88,7 @@ def _steps(d: Digest) -> str:
         top = ", ".join(d.info.top_nvtx[:6])
         return f"no step ranges; NVTX ranges seen: {top}" if top else "no step ranges, no NVTX ranges"
     numbers = d.steps["number"].drop_nulls()
-    span = f", {numbers.min()} to {numbers.max()}" if numbers.len() else ""
+    span = f", {int(numbers[0])} to {int(numbers[-1])}" if numbers.len() else ""
     return f"{d.steps.height} ranges ({d.info.step_source}{span}); data-loading ranges: {d.info.data_ranges}"
 
 
@@ -93,18 +98,28 @@ def _advice(found: Readings) -> list[str]:
 
     def some(test: list[bool]) -> str:
         labels = [i.label for i, bad in zip(found.identities, test, strict=True) if bad]
-        return "all ranks" if len(labels) == len(digests) else f"rank {', '.join(labels[:8])}{', ...' * (len(labels) > 8)}"
+        return (
+            "all ranks"
+            if len(labels) == len(digests)
+            else f"rank {', '.join(labels[:8])}{', ...' * (len(labels) > 8)}"
+        )
 
     hidden = [d.info.hidden_by_graphs for d in digests]
     if any(hidden):
-        out.append(f"nsys profile --cuda-graph-trace=node: collectives inside CUDA graphs are hidden ({some(hidden)})")
+        out.append(
+            f"nsys profile --cuda-graph-trace=node: collectives inside CUDA graphs are hidden ({some(hidden)})"
+        )
     bare = [bool(d.info.nccl_kernels) and not d.info.has_payloads for d in digests]
     if any(bare):
         out.append(
             f"nsys profile -t nvtx and nsys export --include-blobs=true: communicators are unknown ({some(bare)})"
         )
     for table, option, why in (
-        ("NVTX_EVENTS", "nsys profile -t cuda,nvtx,osrt", "no NVTX ranges, so no steps and no data-loading time"),
+        (
+            "NVTX_EVENTS",
+            "nsys profile -t cuda,nvtx,osrt",
+            "no NVTX ranges, so no steps and no data-loading time",
+        ),
         ("OSRT_API", "nsys profile -t cuda,nvtx,osrt", "no OS runtime calls, so no system call to blame"),
         ("CUPTI_ACTIVITY_KIND_RUNTIME", "nsys profile -t cuda", "no CUDA calls, so no launches"),
     ):
@@ -118,5 +133,7 @@ def _advice(found: Readings) -> list[str]:
         )
     unloaded = [d.info.data_ranges == 0 and "NVTX_EVENTS" in d.info.tables for d in digests]
     if any(unloaded):
-        out.append(f"an NVTX range named data_load around fetching a batch, or --data-range ({some(unloaded)})")
+        out.append(
+            f"an NVTX range named data_load around fetching a batch, or --data-range ({some(unloaded)})"
+        )
     return out

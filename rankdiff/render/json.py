@@ -97,9 +97,7 @@ def _job(c: Comparison) -> dict[str, Any]:
     sizes = [int(i.included.sum()) for i in c.islands]
     main = c.islands[int(np.argmax(sizes))] if sizes else None
     ends = [t for island in c.islands for t in island.steps.last_end]
-    starts = [
-        d.info.session_start_utc_ns for d in c.digests if d.info.session_start_utc_ns is not None
-    ]
+    starts = [d.info.session_start_utc_ns for d in c.digests if d.info.session_start_utc_ns is not None]
     return {
         "ranks": len(c.identities),
         "nodes": len({i.node for i in c.identities}),

@@ -61,7 +61,9 @@ def _verdict(c: Comparison) -> str:
         if main.p_value is not None:
             certainty.append(f"p = {main.p_value:.4f}")
         if main.delay_ci95_ns is not None:
-            certainty.append(f"95 % interval {duration(main.delay_ci95_ns[0])} to {duration(main.delay_ci95_ns[1])} a step")
+            certainty.append(
+                f"95 % interval {duration(main.delay_ci95_ns[0])} to {duration(main.delay_ci95_ns[1])} a step"
+            )
         if certainty:
             lines.append(_wrap("certainty", "; ".join(certainty)))
         lines += [_wrap("evidence", e) for e in main.evidence]
@@ -76,7 +78,9 @@ def _others(c: Comparison) -> str:
     lines += [f"note      {_note_line(c, f)}" for f in notes[:5]]
     if len(notes) > 5:
         lines.append(f"          (+ {len(notes) - 5} more notes in the JSON)")
-    return "\n".join(textwrap.fill(x, WIDTH, subsequent_indent=" " * 10, break_on_hyphens=False) for x in lines)
+    return "\n".join(
+        textwrap.fill(x, WIDTH, subsequent_indent=" " * 10, break_on_hyphens=False) for x in lines
+    )
 
 
 def _note_line(c: Comparison, f: Finding) -> str:
@@ -84,7 +88,8 @@ def _note_line(c: Comparison, f: Finding) -> str:
         return "; ".join(f.evidence)
     tail = f" ({'; '.join(f.evidence)})" if f.evidence else ""
     if f.pattern == "one_off":
-        return f"{who(f)} held the others in one step: {duration((f.delay_ns_per_step or 0) * (f.steps or 1))}, {since(c, f)}{tail}"
+        lost = duration((f.delay_ns_per_step or 0) * (f.steps or 1))
+        return f"{who(f)} held the others in one step: {lost}, {since(c, f)}{tail}"
     return f"{who(f)}: {cost(f)}, {how_often(f)}{tail}"
 
 
@@ -112,7 +117,9 @@ _HEADER = ("rank", "node", "role", "colls", "late by", "waited", "delay caused",
 
 def _table(c: Comparison) -> str:
     pairs = list(zip(c.identities, c.digests, strict=True))
-    blamed = {r: n for n, f in enumerate(f for f in c.verdict.findings if f.severity != "note") for r in f.ranks}
+    blamed = {
+        r: n for n, f in enumerate(f for f in c.verdict.findings if f.severity != "note") for r in f.ranks
+    }
 
     def order(p: tuple[Identity, Digest]) -> tuple[int, float, int]:
         f = c.figures.get(p[0].rank)
@@ -125,7 +132,8 @@ def _table(c: Comparison) -> str:
 
     def line(cells: Sequence[str]) -> str:
         return "  ".join(
-            x.ljust(w) if n in left else x.rjust(w) for n, (x, w) in enumerate(zip(cells, widths, strict=True))
+            x.ljust(w) if n in left else x.rjust(w)
+            for n, (x, w) in enumerate(zip(cells, widths, strict=True))
         ).rstrip()
 
     out = [line(_HEADER), *(line(r) for r in rows)]
@@ -136,7 +144,11 @@ def _table(c: Comparison) -> str:
 
 def _row(c: Comparison, i: Identity, d: Digest) -> tuple[str, ...]:
     f, info = c.figures.get(i.rank), d.info
-    steps = sum(int(isl.included.sum()) for isl in c.islands if any(c.job.ranks[r].identity.rank == i.rank for r in isl.ranks))
+    steps = sum(
+        int(isl.included.sum())
+        for isl in c.islands
+        if any(c.job.ranks[r].identity.rank == i.rank for r in isl.ranks)
+    )
     per_step = 1.0 / steps if steps else 0.0
     role = "-"
     if f is not None and c.verdict.status != "not_assessed":
@@ -146,7 +158,11 @@ def _row(c: Comparison, i: Identity, d: Digest) -> tuple[str, ...]:
         else:
             role = "in turn" if loud else ("waiting" if c.verdict.status == "straggler" else "even")
     idle = share(info.idle_ns / info.span_ns) if info.span_ns else "n/a"
-    under = share(info.idle_data_load_ns / info.idle_ns) if info.idle_data_load_ns is not None and info.idle_ns else "n/a"
+    under = (
+        share(info.idle_data_load_ns / info.idle_ns)
+        if info.idle_data_load_ns is not None and info.idle_ns
+        else "n/a"
+    )
     return (
         i.label,
         i.node if len(i.node) <= 24 else i.node[:23] + "~",
@@ -166,12 +182,15 @@ def _clock(c: Comparison) -> str:
         return "" if not c.islands else f"clock: {c.clock.method}"
     nodes = [n for n in c.clock.nodes if n.node != c.clock.reference]
     shown = ", ".join(
-        f"{n.node} {n.offset_ns / 1e6:+.3f} ms" + (f" {n.drift_ppm:+.2f} ppm" if n.drift_ppm else "") for n in nodes[:4]
+        f"{n.node} {n.offset_ns / 1e6:+.3f} ms" + (f" {n.drift_ppm:+.2f} ppm" if n.drift_ppm else "")
+        for n in nodes[:4]
     )
     more = f" and {len(nodes) - 4} more nodes" if len(nodes) > 4 else ""
     against = f"; against {c.clock.reference}: {shown}{more}" if nodes else ""
     return textwrap.fill(
-        f"clock: {c.clock.method}, uncertainty {duration(c.clock.uncertainty_ns)}{against}", WIDTH, break_on_hyphens=False
+        f"clock: {c.clock.method}, uncertainty {duration(c.clock.uncertainty_ns)}{against}",
+        WIDTH,
+        break_on_hyphens=False,
     )
 
 

@@ -30,11 +30,16 @@ def summary(c: Comparison) -> str:
         )
     if v.status == "balanced":
         lost = (
-            f" {duration(v.wait_ns_per_step)} a step ({share(v.wait_share_of_step)}) go into waiting for nobody in particular."
+            f" {duration(v.wait_ns_per_step)} a step ({share(v.wait_share_of_step)}) go into waiting for nobody in "
+            "particular."
             if v.wait_ns_per_step
             else ""
         )
-        seen = f" A rank late by {duration(v.threshold_ns)} a step would have been seen." if v.threshold_ns else ""
+        seen = (
+            f" A rank late by {duration(v.threshold_ns)} a step would have been seen."
+            if v.threshold_ns
+            else ""
+        )
         captured = " among the captured ranks" if c.missing else ""
         return f"Nobody was late{captured}.{lost}{seen}"
     return f"Not assessed: {v.message}." if v.message else "Not assessed."
@@ -43,7 +48,9 @@ def summary(c: Comparison) -> str:
 def who(f: Finding) -> str:
     """Rank and node of a finding."""
     if f.kind == "late_node":
-        return f"Node {f.node} (ranks {', '.join(map(str, f.ranks[:16]))}{', ...' if len(f.ranks) > 16 else ''})"
+        return (
+            f"Node {f.node} (ranks {', '.join(map(str, f.ranks[:16]))}{', ...' if len(f.ranks) > 16 else ''})"
+        )
     return f"Rank {f.rank} on {f.node}"
 
 
@@ -54,7 +61,9 @@ def cost(f: Finding) -> str:
 
 def how_often(f: Finding) -> str:
     """In how many steps, and how regularly."""
-    words = _PATTERNS.get(f.pattern or "", "in {late} of {steps} steps").format(late=f.steps_late, steps=f.steps)
+    words = _PATTERNS.get(f.pattern or "", "in {late} of {steps} steps").format(
+        late=f.steps_late, steps=f.steps
+    )
     return f"{words}, every {f.period_steps} steps" if f.period_steps else words
 
 
@@ -77,7 +86,9 @@ def next_step(c: Comparison, f: Finding) -> str:
     ]
     gpu = f" and {', '.join(uuids[:4])}" if uuids else ""
     if f.kind == "rotating":
-        return "no node to drain; look at what all ranks share (garbage collection, CPU contention, file system)"
+        return (
+            "no node to drain; look at what all ranks share (garbage collection, CPU contention, file system)"
+        )
     rank = f.ranks[0]
     return (
         f"look at node {f.node}{gpu} around that time: dmesg -T and nvidia-smi -q -d PERFORMANCE,CLOCK on it, and the "
