@@ -2,10 +2,19 @@
 
 from __future__ import annotations
 
+import os
+import shlex
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
 import click
 
-from rankdiff_cli.options import RankList, report_options
+from rankdiff_cli.options import Duration, RankList, report_options
 from rankdiff_cli.output import write
+
+if TYPE_CHECKING:
+    from rankdiff.compare import Outcome
 
 NOTHING_ASSESSED = 4
 
@@ -20,7 +29,24 @@ NOTHING_ASSESSED = 4
     show_default=True,
     help="Steps to leave out at the start.",
 )
-@click.option("--format", "form", type=click.Choice(["text", "json"]), default="text", show_default=True)
+@click.option(
+    "--min-gap",
+    type=Duration(),
+    default="50us",
+    show_default=True,
+    help="Shortest idle gap to list, like 50us or 1.5ms.",
+)
+@click.option(
+    "--format", "form", type=click.Choice(["text", "markdown", "json"]), default="text", show_default=True
+)
+@click.option(
+    "-o",
+    "--output",
+    type=click.Path(path_type=Path),
+    help="Write the ticket into this folder: report.md, report.html, report.json and plots/.",
+)
+@click.option("--no-plots", is_flag=True, help="A ticket without pictures.")
+@click.option("--force", is_flag=True, help="Replace the files of an earlier ticket in the folder.")
 def command(
     reports: tuple[str, ...],
     rank_regex: str | None,
@@ -31,7 +57,11 @@ def command(
     quiet: bool,
     ranks: frozenset[int] | None,
     skip_steps: int,
+    min_gap: int,
     form: str,
+    output: Path | None,
+    no_plots: bool,
+    force: bool,
 ) -> int:
     """Name the rank or node that made the others wait.
 
@@ -53,14 +83,84 @@ def command(
         strict=strict,
         on_problem=None if quiet else _say,
     )
+    if output is not None:
+        from rankdiff.render.folder import check_free
+
+        check_free(output, force)  # before the work, not after it
     with progress(quiet) as bar:
         outcome = compare(reports, options, bar)
-    if form == "json":
-        from rankdiff.render.json import to_json as render
-    else:
-        from rankdiff.render.text import to_text as render
-    write(render(outcome.comparison, outcome.notes))
+    write(_rendered(outcome, form, min_gap, command_line(reports, output)))
+    if output is not None:
+        from rankdiff.render.folder import write_folder
+        from rankdiff.render.package import ticket_files
+
+        files = ticket_files(
+            outcome.comparison, outcome.notes, command_line(reports, output), not no_plots, min_gap
+        )
+        write_folder(output, files, force)
+        click.echo(
+            f"rankdiff: ticket in {output}: {', '.join(sorted(f for f in files if '/' not in f))}", err=True
+        )
     return NOTHING_ASSESSED if outcome.comparison.verdict.status == "not_assessed" else 0
+
+
+def _rendered(outcome: Outcome, form: str, min_gap: int, line: str) -> str:
+    """The answer for stdout."""
+    c, notes = outcome.comparison, outcome.notes
+    if form == "json":
+        from rankdiff.render.json import to_json
+
+        return to_json(c, notes, min_gap)
+    if form == "markdown":
+        from rankdiff.render.markdown import to_markdown
+        from rankdiff.render.ticket import ticket
+
+        return to_markdown(ticket(c, notes, (), line, min_gap))
+    if sys.stdout.isatty():
+        from rankdiff.render.terminal import to_terminal
+
+        return to_terminal(c, notes, min_gap)
+    from rankdiff.render.text import to_text
+
+    return to_text(c, notes, min_gap)
+
+
+def command_line(reports: tuple[str, ...], output: Path | None) -> str:
+    """How to make the result again, by the reports' names alone: paths are nobody's business."""
+    names = sorted({os.path.basename(r) for r in reports})
+    if len(names) > 8:
+        start, end = _common_start(names), _common_start([n[::-1] for n in names])[::-1]
+        shown = f"{shlex.quote(start)}*{shlex.quote(end) if end else ''}"
+    else:
+        shown = " ".join(shlex.quote(n) for n in names)
+    more = [a for a in _given() if a]
+    return " ".join(["rankdiff compare", shown, *more, *(["-o", shlex.quote(output.name)] if output else [])])
+
+
+def _common_start(names: list[str]) -> str:
+    """Longest common beginning of sorted or reversed names."""
+    first, last = min(names), max(names)
+    same = next((n for n, (a, b) in enumerate(zip(first, last, strict=False)) if a != b), min(len(first), len(last)))
+    return first[:same]
+
+
+def _given() -> list[str]:
+    """Options that change the result, as the user gave them."""
+    context = click.get_current_context()
+    out = []
+    for name, flag in (
+        ("rank_regex", "--rank-regex"),
+        ("data_range", "--data-range"),
+        ("step_range", "--step-range"),
+        ("comm_regex", "--comm-regex"),
+        ("skip_steps", "--skip-steps"),
+        ("ranks", "--ranks"),
+    ):
+        if context.get_parameter_source(name) == click.core.ParameterSource.COMMANDLINE:
+            value = context.params[name]
+            text = ",".join(map(str, sorted(value))) if isinstance(value, frozenset) else str(value)
+            out.append(f"{flag} {shlex.quote(text)}")
+    return out
 
 
 def _say(problem: Exception) -> None:

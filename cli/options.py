@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import Any, ClassVar, TypeVar
 
 import click
 
 F = TypeVar("F", bound=Callable[..., Any])
 
 
-class RankList(click.ParamType[frozenset[int]]):
+class RankList(click.ParamType):  # type: ignore[type-arg]  # generic only in newer click
     """``0-7,12``: rank numbers and ranges."""
 
     name = "ranks"
@@ -30,7 +30,23 @@ class RankList(click.ParamType[frozenset[int]]):
         return frozenset(out)
 
 
-class Pattern(click.ParamType[str]):
+class Duration(click.ParamType):  # type: ignore[type-arg]
+    """``50us``, ``1.5ms``, ``2s`` or plain nanoseconds, as ns."""
+
+    name = "duration"
+    _units: ClassVar[dict[str, float]] = {"": 1, "ns": 1, "us": 1e3, "ms": 1e6, "s": 1e9}
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        """Parse, or fail with what was expected."""
+        if isinstance(value, int):
+            return value
+        found = re.fullmatch(r"\s*(\d{1,12}(?:\.\d{1,9})?)\s*(ns|us|ms|s|)\s*", str(value))
+        if found is None:
+            self.fail(f"{value!r} is not a duration like 50us, 1.5ms or 2s", param, ctx)
+        return round(float(found[1]) * self._units[found[2]])
+
+
+class Pattern(click.ParamType):  # type: ignore[type-arg]
     """A regular expression; kept as text, checked here."""
 
     name = "regex"

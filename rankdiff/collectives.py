@@ -12,6 +12,7 @@ from rankdiff.reports.names import op_class
 from rankdiff.reports.nccl_calls import find_calls
 from rankdiff.reports.tables import ReportTables
 from rankdiff.schema import COLLECTIVES, check
+from rankdiff.steps import launch_times, step_at
 
 
 def find_collectives(tables: ReportTables, pid: int, steps: pl.DataFrame) -> dict[int, pl.DataFrame]:
@@ -31,7 +32,10 @@ def find_collectives(tables: ReportTables, pid: int, steps: pl.DataFrame) -> dic
     """
     kernels = _kernels(tables, pid)
     nccl = kernels.filter(pl.col("communicates")).with_row_index("row")
-    nccl = _with_step(_with_operation(nccl, find_calls(tables, pid)), steps)
+    nccl = _with_operation(nccl, find_calls(tables, pid))
+    # By the time of the launch, on whatever thread: NCCL is launched from threads without ranges.
+    step = step_at(steps, launch_times(nccl["launch_ns"], nccl["start_ns"]))
+    nccl = nccl.with_columns(step.alias("step"))
     classes = {op: op_class(op) for op in nccl["op"].unique()}
     nccl = nccl.with_columns(op_class=pl.col("op").replace_strict(classes, return_dtype=pl.String))
     out = {}
@@ -120,16 +124,3 @@ def _launching_call(nccl: pl.DataFrame, calls: pl.DataFrame) -> I64:
     hit = at >= 0
     out[launched["row"].to_numpy()[hit]] = candidates["call"].to_numpy()[at[hit]]
     return out
-
-
-def _with_step(nccl: pl.DataFrame, steps: pl.DataFrame) -> pl.DataFrame:
-    """Add the step whose range contains the launch, by time: NCCL is launched from threads without ranges."""
-    launch = nccl["launch_ns"]
-    # Without any launch (no CUDA API trace) the start on the GPU is the next best thing.
-    when = nccl["start_ns"] if launch.null_count() == nccl.height else launch
-    asked = when.is_not_null().to_numpy()
-    one_track = np.zeros(steps.height, np.int64), np.zeros(int(asked.sum()), np.int64)
-    step = np.full(nccl.height, -1, np.int64)
-    step[asked] = innermost(one_track[0], steps["start_ns"], steps["end_ns"], one_track[1], when.drop_nulls())
-    found = pl.Series("step", step)
-    return nccl.with_columns(step=pl.when(found >= 0).then(found))

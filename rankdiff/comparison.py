@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
+from rankdiff.advice import advice
+from rankdiff.bottleneck import Bottleneck, Pattern, find_bottleneck, parts_of, patterns
+from rankdiff.causes import Scene, explain
 from rankdiff.clocks import Clock, fit_clocks
 from rankdiff.digest import Digest
-from rankdiff.findings import Finding
+from rankdiff.fabric import Transfer, slow_transfers, transfers
+from rankdiff.findings import Finding, is_loud
 from rankdiff.inference import inferred_groups, without_payloads
 from rankdiff.instances import Timed, label_instances, steps_of, timed
 from rankdiff.job import Job, build_job
@@ -18,6 +22,7 @@ from rankdiff.makeup import PARTS, make_up, unmatched_nccl
 from rankdiff.matching import Communicator, Matching, match, other_runs, payload_groups
 from rankdiff.notes import Note
 from rankdiff.reports.identity import Identity
+from rankdiff.stalls import common_stall
 from rankdiff.verdict import Island, Judgement, judge, warm_up_step
 from rankdiff.waits import Waits, delay_shares, islands, waits
 
@@ -67,6 +72,10 @@ class Comparison:
     waited: tuple[tuple[Waits, ...], ...]  # per island, per communicator
     figures: dict[int, RankFigures]  # by rank number
     verdict: Verdict
+    bottleneck: Bottleneck | None  # of the median rank; None: no steps to divide
+    rank_bottlenecks: dict[int, Bottleneck]  # by rank number
+    patterns: tuple[Pattern, ...]
+    transfers: tuple[Transfer, ...]
     notes: tuple[Note, ...] = field(default=())
 
 
@@ -89,7 +98,7 @@ def compare_digests(
     Comparison
     """
     pairs = sorted(zip(identities, digests, strict=True), key=lambda p: p[0].rank)
-    notes = [n for i, d in pairs for n in _rank_notes(i, d)]
+    notes = [n for i, d in pairs for n in _rank_notes(i, d)] + _no_data_range(pairs)
     usable = [(i, d) for i, d in pairs if d.collectives.filter(d.collectives["op_class"] == "nxn").height]
     job = build_job([d for _, d in usable], [i for i, _ in usable])
     strangers = other_runs(job)
@@ -122,12 +131,13 @@ def compare_digests(
     notes += clock.notes
     made = [_island(job, clock, *island, skip_steps) for island in labelled]
     uncertainty = clock.uncertainty_ns or 0.0
-    judgements = tuple(judge(job, island, uncertainty, missing) for island, _ in made)
+    judgements = tuple(_judged(job, clock, island, uncertainty, missing) for island, _ in made)
     figures: dict[int, RankFigures] = {}
     for (island, waited), judgement in zip(made, judgements, strict=True):
         figures |= _figures(job, clock, island, waited, judgement)
         notes += _twin_notes(job, island, waited, judgement)
-    verdict = _verdict(pairs, job, made, judgements)
+    verdict = _verdict(pairs, job, made, judgements, _slow_transfers(job, made, judgements))
+    whole, each, seen = _time_spent(job, made, judgements, figures)
     return Comparison(
         job=job,
         identities=tuple(i for i, _ in pairs),
@@ -140,6 +150,10 @@ def compare_digests(
         waited=tuple(waited for _, waited in made),
         figures=figures,
         verdict=verdict,
+        bottleneck=whole,
+        rank_bottlenecks=each,
+        patterns=seen,
+        transfers=tuple(t for island, waited in made for t in transfers(job, island.timed, waited)),
         notes=tuple(notes),
     )
 
@@ -165,6 +179,20 @@ def _rank_notes(identity: Identity, digest: Digest) -> list[Note]:
             )
         )
     return notes
+
+
+def _no_data_range(pairs: Sequence[tuple[Identity, Digest]]) -> list[Note]:
+    """Say which NVTX names there are when none of them is data loading."""
+    named = [(i, d) for i, d in pairs if d.info.top_nvtx]
+    if not named or any(d.info.data_ranges for _, d in pairs):
+        return []
+    top = list(dict.fromkeys(name for _, d in named for name in d.info.top_nvtx))[:8]
+    return [
+        Note(
+            "no_data_range",
+            f"no NVTX range is known as data loading (choose with --data-range); the most frequent are: {', '.join(top)}",
+        )
+    ]
 
 
 def _lost_notes(job: Job, matching: Matching) -> list[Note]:
@@ -196,6 +224,70 @@ def _labelled(
     inside = [c for c in communicators if int(c.members[0]) in set(ranks)]
     source, keys, names = label_instances(job, inside)
     return inside, source, keys, names, list(ranks)
+
+
+def _judged(
+    job: Job,
+    clock: Clock,
+    island: Island,
+    uncertainty: float,
+    missing: Sequence[int],
+) -> Judgement:
+    """Judge an island and explain what was found; a common stall comes on top of the verdict."""
+    steps = np.flatnonzero(island.included)
+    scene = Scene(island.ranks, island.timed, steps, island.delta[:, island.included])
+    found = judge(job, island, uncertainty, missing, lambda f, accused: explain(job, scene, f, accused))
+    findings = found.findings
+    if found.status in ("balanced", "rotating"):
+        stall = common_stall(job, clock, island.ranks, island.steps, steps.tolist(), island.step_ns)
+        findings += (stall,) if stall is not None else ()
+    return replace(found, findings=findings)
+
+
+def _slow_transfers(
+    job: Job, made: Sequence[tuple[Island, tuple[Waits, ...]]], judgements: Sequence[Judgement]
+) -> list[Finding]:
+    """Compare the transfers of all communicators, across islands."""
+    judged = [(i, w, j) for (i, w), j in zip(made, judgements, strict=True) if j.threshold_ns is not None]
+    if not judged:
+        return []
+    loud = {r for _, _, j in judged for f in j.findings if is_loud(f) for r in f.ranks}
+    parts = [(t, w, i.included) for i, ws, _ in judged for t, w in zip(i.timed, ws, strict=True)]
+    return slow_transfers(
+        job,
+        parts,
+        float(np.median([i.step_ns for i, _, _ in judged])),
+        max(j.threshold_ns or 0.0 for _, _, j in judged),
+        [r.index for r in job.ranks if r.identity.rank in loud],
+    )
+
+
+def _time_spent(
+    job: Job,
+    made: Sequence[tuple[Island, tuple[Waits, ...]]],
+    judgements: Sequence[Judgement],
+    figures: dict[int, RankFigures],
+) -> tuple[Bottleneck | None, dict[int, Bottleneck], tuple[Pattern, ...]]:
+    """Bottleneck of the job and of each rank, and the patterns, over the steps that have a length."""
+    parts: dict[int, dict[str, float]] = {}
+    seen: list[Pattern] = []
+    for (island, _), judgement in zip(made, judgements, strict=True):
+        steps = int((island.included & ~np.isnan(island.steps.step_ns)).sum())
+        if not steps:
+            continue
+        ranks = [job.ranks[r] for r in island.ranks]
+        numbers = [r.identity.rank for r in ranks]
+        digests = [r.digest for r in ranks]
+        made_up = [figures[n].make_up_ns for n in numbers]
+        for n, d, m in zip(numbers, digests, made_up, strict=True):
+            if m is not None:
+                parts[n] = parts_of(d, m, steps)
+        late = frozenset(r for f in judgement.findings if is_loud(f) for r in f.ranks)
+        seen += patterns(numbers, digests, made_up, steps, island.step_ns, late)
+    somebody = any(is_loud(f) for j in judgements for f in j.findings)
+    each = {n: find_bottleneck([p], somebody) for n, p in parts.items()}
+    whole = find_bottleneck(list(parts.values()), somebody) if parts else None
+    return whole, each, tuple(seen)
 
 
 def _first_step(step: I64) -> NDArray[np.bool_]:
@@ -281,7 +373,7 @@ def _twin_notes(job: Job, island: Island, waited: Sequence[Waits], judgement: Ju
     """Check the verdict without any clock: who makes others wait has the shortest collectives itself."""
     notes = []
     for f in judgement.findings:
-        if f.kind not in ("late_rank", "late_node") or f.severity == "note":
+        if not is_loud(f):
             continue
         rows = [r for r in island.ranks if job.ranks[r].identity.rank in f.ranks]
         late = np.flatnonzero(island.included)[np.array(f.late_mask)]
@@ -309,6 +401,7 @@ def _verdict(
     job: Job,
     made: Sequence[tuple[Island, tuple[Waits, ...]]],
     judgements: Sequence[Judgement],
+    more: Sequence[Finding],
 ) -> Verdict:
     """One answer for the job out of its islands': the worst that was found."""
     order = ("straggler", "rotating", "balanced", "not_assessed")
@@ -317,7 +410,9 @@ def _verdict(
         return Verdict("not_assessed", reason, message, (), None, None, None)
     status = min((j.status for j in judgements), key=order.index)
     first = next(j for j in judgements if j.status == status)
-    findings = tuple(f for j in judgements for f in j.findings)
+    findings = tuple(
+        replace(f, advice=advice(job, f)) for f in (*(f for j in judgements for f in j.findings), *more)
+    )
     severity = {"major": 0, "minor": 1, "note": 2}
     findings = tuple(sorted(findings, key=lambda f: (severity[f.severity], -(f.delay_ns_per_step or 0.0))))
     waits_, measured, steps = 0.0, 0.0, 0

@@ -7,16 +7,19 @@ from dataclasses import dataclass, field
 
 import polars as pl
 
-from rankdiff import collectives, figures, steps
+from rankdiff import activity, collectives, figures, ranges, steps, tallies
 from rankdiff.claims import Claims as Claims
 from rankdiff.figures import Figures
+from rankdiff.kernels.intervals import union
 from rankdiff.notes import Note
 from rankdiff.reports.capture import Gpu
 from rankdiff.reports.discover import Report
 from rankdiff.reports.names import DEFAULT_DATA_RANGE, is_graph_launch, top
 from rankdiff.reports.nsys import load
 from rankdiff.reports.tables import ReportTables
-from rankdiff.schema import COLLECTIVES, LEAD_UP
+from rankdiff.reports.threads import NO_CALLS, Calls, cuda_calls, off_cpu, os_calls, profiler_overhead
+from rankdiff.schema import COLLECTIVES
+from rankdiff.timeline import Evidence, Timeline, find_timeline
 
 
 @dataclass(frozen=True)
@@ -51,6 +54,7 @@ class DigestInfo:
     top_kernels: tuple[str, ...] = ()  # most frequent kernel names, for the hint when none is NCCL
     lost_events: tuple[str, ...] = ()  # diagnostics about lost or dropped events, by code
     user_shift_ns: int = 0  # the part of time_shift_ns that was asked for with --ts-shift
+    unclassified_calls: tuple[str, ...] = ()  # OS calls of unknown kind, their time taken for code
     notes: tuple[Note, ...] = ()  # what had to be done to read the report
 
 
@@ -63,6 +67,12 @@ class Digest:
     steps: pl.DataFrame  # schema.STEPS
     work: pl.DataFrame  # schema.WORK
     lead_up: pl.DataFrame  # schema.LEAD_UP
+    idle: pl.DataFrame  # schema.IDLE
+    gaps: pl.DataFrame  # schema.GAPS
+    signatures: pl.DataFrame  # schema.SIGNATURES
+    host_calls: pl.DataFrame  # schema.HOST_CALLS
+    copies: pl.DataFrame  # schema.COPIES
+    clocks: pl.DataFrame  # schema.CLOCKS
 
 
 @dataclass(frozen=True)
@@ -106,23 +116,102 @@ def make_digests(
     """
     with load(report, options.comm_regex) as tables:
         by_unit = {(each.pid, each.device): each for each in claims}
-        data_range = options.data_range or DEFAULT_DATA_RANGE
-        found = figures.find_figures(tables, by_unit, data_range, options.data_range is None)
-        digests = []
-        by_pid = {}
-        for pid in {each.pid for each in found}:
-            step_table, source = steps.find_steps(tables, pid, options.step_range)
-            by_pid[pid] = collectives.find_collectives(tables, pid, step_table), step_table, source
-        for each in found:
-            by_device, step_table, source = by_pid[each.pid]
-            table = by_device.get(each.device, pl.DataFrame(schema=COLLECTIVES))
-            info = _info(tables, by_unit[each.pid, each.device], each, table, source)
-            digests.append(Digest(info, table, step_table, each.work, pl.DataFrame(schema=LEAD_UP)))
-        return digests
+        found = figures.find_figures(tables, by_unit)
+        enders = figures.gap_ending_threads(found)
+        callers = {unit: activity.launching_threads(tables, *unit) for unit in by_unit}
+        threads = _Threads(
+            cuda_calls(tables, enders.union(*callers.values())),
+            os_calls(tables, enders),
+            off_cpu(tables, enders),
+            profiler_overhead(tables),
+        )
+        processes = {pid: _process(tables, pid, options, enders) for pid in {each.pid for each in found}}
+        return [
+            _digest(
+                tables,
+                by_unit[each.pid, each.device],
+                each,
+                processes[each.pid],
+                threads,
+                callers[each.pid, each.device],
+            )
+            for each in found
+        ]
+
+
+@dataclass(frozen=True)
+class _Threads:
+    """What the threads of a report did; see `timeline.Evidence`."""
+
+    cuda: Calls
+    os: Calls | None  # None: not captured
+    off_cpu: pl.DataFrame
+    profiler: pl.DataFrame
+
+
+@dataclass(frozen=True)
+class _Process:
+    """What all ranks of one process share."""
+
+    steps: pl.DataFrame
+    step_source: str | None
+    collectives: dict[int, pl.DataFrame]
+    data_names: list[str]
+    ranges: ranges.Ranges
+
+
+def _process(tables: ReportTables, pid: int, options: DigestOptions, threads: set[int]) -> _Process:
+    step_table, source, step_names = steps.find_steps(tables, pid, options.step_range)
+    data_range = options.data_range or DEFAULT_DATA_RANGE
+    data_names = ranges.data_range_names(tables, pid, data_range, options.data_range is None)
+    return _Process(
+        steps=step_table,
+        step_source=source,
+        collectives=collectives.find_collectives(tables, pid, step_table),
+        data_names=data_names,
+        ranges=ranges.find_ranges(tables, pid, threads, data_names, step_names),
+    )
+
+
+def _digest(
+    tables: ReportTables,
+    claim: Claims,
+    found: Figures,
+    process: _Process,
+    threads: _Threads,
+    callers: list[int],
+) -> Digest:
+    found = figures.with_causes(tables, found, process.data_names, threads.os)
+    mine = threads.profiler.filter(pl.col("pid") == claim.pid)
+    profiler = union(mine["start_ns"].to_numpy(), mine["end_ns"].to_numpy())
+    evidence = Evidence(profiler, process.ranges, threads.cuda, threads.os or NO_CALLS, threads.off_cpu)
+    timeline = find_timeline(tables, found, evidence)
+    table = process.collectives.get(claim.device, pl.DataFrame(schema=COLLECTIVES))
+    window = int(found.busy[0][0]), int(found.busy[1][-1])
+    gpu = tables.capture.gpus.get((claim.pid, claim.device), Gpu())
+    clocks = activity.clocks(tables, gpu.number, window, process.steps)
+    return Digest(
+        info=_info(tables, claim, found, table, process.step_source, timeline),
+        collectives=table,
+        steps=process.steps,
+        work=found.work,
+        lead_up=tallies.lead_up(timeline, table, window[0]),
+        idle=tallies.idle(timeline),
+        gaps=tallies.gaps(timeline, found, process.steps),
+        signatures=activity.signatures(tables, claim.pid, claim.device, process.steps),
+        host_calls=activity.host_calls(threads.cuda, callers, process.steps),
+        copies=activity.copies(tables, claim.pid, claim.device, process.steps),
+        clocks=clocks,
+    )
 
 
 def _info(
-    tables: ReportTables, claim: Claims, found: Figures, table: pl.DataFrame, step_source: str | None
+    tables: ReportTables,
+    claim: Claims,
+    found: Figures,
+    table: pl.DataFrame,
+    step_source: str | None,
+    timeline: Timeline,
 ) -> DigestInfo:
     capture = tables.capture
     gpu = capture.gpus.get((claim.pid, claim.device), Gpu())
@@ -164,6 +253,7 @@ def _info(
         ),
         lost_events=tuple(sorted({code for code, pid in capture.lost if pid in (None, claim.pid)})),
         user_shift_ns=capture.user_shift_ns,
+        unclassified_calls=timeline.unclassified,
         notes=tuple(tables.notes),
     )
 

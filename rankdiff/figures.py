@@ -9,13 +9,30 @@ import numpy as np
 import polars as pl
 
 from rankdiff.kernels.intervals import I64, gaps, length_ns, overlap_each, overlap_ns, union
-from rankdiff.reports.nsys import os_calls
 from rankdiff.reports.tables import ReportTables
+from rankdiff.reports.threads import Calls
 from rankdiff.schema import WORK, check
-from rankdiff.steps import matching_names
 
 Union = tuple[I64, I64]
 _FOREVER_NS = 1 << 62
+
+
+@dataclass(frozen=True)
+class Enders:
+    """The CUDA calls that launched the operations ending some gaps, one a gap.
+
+    Attributes
+    ----------
+    thread : (g,) int64
+        globalTid; 0 where it is not known, and then the others mean nothing.
+    start, end : (g,) int64, ns
+    name_id : (g,) int64
+    """
+
+    thread: I64
+    start: I64
+    end: I64
+    name_id: I64
 
 
 @dataclass(frozen=True)
@@ -28,15 +45,18 @@ class Figures:
         Idle time inside data-loading ranges of the process; None: it has no such range.
     idle_osrt_ns : int or None
         Idle time inside OS calls of the thread that ends the gap; None: not captured.
-    enders : (g,) int64
-        Global thread id that launched the operation ending each gap; 0 where it is not known.
+    busy, idle, nccl : pair of (n,) int64
+        Unions: all work, the gaps between it, and NCCL kernels.
+    enders : Enders
+        What launched the operation ending each gap.
     """
 
     pid: int
     device: int
     busy: Union
     idle: Union
-    enders: I64
+    enders: Enders
+    nccl: Union
     work: pl.DataFrame
     nccl_kernels: int
     nccl_ns: int
@@ -50,25 +70,52 @@ class Figures:
         return int(self.busy[1][-1] - self.busy[0][0])
 
 
-def find_figures(
-    tables: ReportTables, units: Iterable[tuple[int, int]], data_range: str, fixed_digits: bool
-) -> list[Figures]:
-    """Figures of each (process, device) of a report that had GPU work.
+def find_figures(tables: ReportTables, units: Iterable[tuple[int, int]]) -> list[Figures]:
+    """Busy and idle time of each (process, device) of a report that had GPU work.
 
     Parameters
     ----------
     tables : ReportTables
     units : iterable of (int, int)
         (pid, device) pairs; one without GPU work is left out.
-    data_range : str
-        Regular expression for the names of data-loading ranges, anchored at their start.
-    fixed_digits : bool
-        The expression treats all digits alike.
     """
-    found = [figures for unit in units if (figures := _busy(tables, *unit)) is not None]
-    data = {pid: _data_ranges(tables, pid, data_range, fixed_digits) for pid in {each.pid for each in found}}
-    calls = os_calls(tables, {int(thread) for each in found for thread in each.enders if thread})
-    return [_with_causes(each, *data[each.pid], calls) for each in found]
+    return [figures for unit in units if (figures := _busy(tables, *unit)) is not None]
+
+
+def gap_ending_threads(figures: Iterable[Figures]) -> set[int]:
+    """Threads that launched an operation ending a gap."""
+    return {int(thread) for each in figures for thread in np.unique(each.enders.thread) if thread}
+
+
+def with_causes(
+    tables: ReportTables, figures: Figures, data_names: list[str], calls: Calls | None
+) -> Figures:
+    """Add what the idle time overlaps.
+
+    Parameters
+    ----------
+    tables : ReportTables
+    figures : Figures
+    data_names : list of str
+        Names of the process's data-loading ranges.
+    calls : Calls or None
+        OS calls of the threads that end gaps; None: not captured.
+    """
+    starts, ends = figures.idle
+    in_calls = None
+    if calls is not None:
+        in_calls = 0
+        for thread in gap_ending_threads([figures]):
+            mine, rows = figures.enders.thread == thread, calls.of(thread)
+            covered = union(calls.start[rows], calls.end[rows])
+            in_calls += int(overlap_each(starts[mine], ends[mine], *covered).sum())
+    data, data_ranges = _data_ranges(tables, figures.pid, data_names)
+    return replace(
+        figures,
+        data_ranges=data_ranges,
+        idle_data_load_ns=overlap_ns(starts, ends, *data) if data_ranges else None,
+        idle_osrt_ns=in_calls,
+    )
 
 
 def _busy(tables: ReportTables, pid: int, device: int) -> Figures | None:
@@ -92,6 +139,7 @@ def _busy(tables: ReportTables, pid: int, device: int) -> Figures | None:
         busy=busy,
         idle=idle,
         enders=_enders(tables, pid, device, idle[1]),
+        nccl=union(nccl["start_ns"].to_numpy(), nccl["end_ns"].to_numpy()),
         work=check(work, WORK, "work"),
         nccl_kernels=nccl.height,
         nccl_ns=int((nccl["end_ns"] - nccl["start_ns"]).sum()),
@@ -103,27 +151,28 @@ def _work(kind: str, rows: pl.DataFrame) -> pl.DataFrame:
     return pl.DataFrame({"kind": [kind] * starts.size, "start_ns": starts, "end_ns": ends}, schema=WORK)
 
 
-def _enders(tables: ReportTables, pid: int, device: int, gap_ends: I64) -> I64:
-    """Thread that launched the operation starting at the end of each gap; of several the lowest id."""
+def _enders(tables: ReportTables, pid: int, device: int, gap_ends: I64) -> Enders:
+    """Launches of the operations that start at the end of each gap; of several the lowest id."""
     tables.db.register("gap", pl.DataFrame({"end_ns": gap_ends}, schema={"end_ns": pl.Int64}).to_arrow())
     rows = tables.frame(
-        "SELECT e.end_ns, l.thread FROM (SELECT gap.end_ns, min(g.correlation) AS correlation FROM gap "
+        "SELECT e.end_ns AS gap_end, l.thread, coalesce(l.start_ns, l.end_ns, e.end_ns) AS start_ns, "
+        "coalesce(l.end_ns, e.end_ns) AS end_ns, coalesce(l.name_id, -1) AS name_id "
+        "FROM (SELECT gap.end_ns, min(g.correlation) AS correlation FROM gap "
         "JOIN gpu g ON g.start_ns = gap.end_ns WHERE g.pid = $1 AND g.device = $2 GROUP BY gap.end_ns) e "
         "JOIN launch l ON l.pid = $1 AND l.correlation = e.correlation ORDER BY e.end_ns",
         [pid, device],
     )
     tables.db.unregister("gap")
-    out = np.zeros(gap_ends.size, np.int64)
-    out[np.searchsorted(gap_ends, rows["end_ns"].to_numpy())] = rows["thread"].to_numpy()
-    return out
+    at = np.searchsorted(gap_ends, rows["gap_end"].to_numpy())
+    found = {}
+    for name in ("thread", "start_ns", "end_ns", "name_id"):
+        found[name] = np.zeros(gap_ends.size, np.int64)
+        found[name][at] = rows[name].to_numpy()
+    return Enders(found["thread"], found["start_ns"], found["end_ns"], found["name_id"])
 
 
-def _data_ranges(tables: ReportTables, pid: int, data_range: str, fixed_digits: bool) -> tuple[Union, int]:
-    names = tables.frame("SELECT DISTINCT name FROM nvtx WHERE pid = ? AND type IN (59, 60)", [pid])["name"]
-    matches = matching_names(names.to_list(), data_range, fixed_digits)
-    hits = pl.DataFrame(
-        {"name": [name for name, hit in zip(names, matches, strict=True) if hit]}, schema={"name": pl.String}
-    )
+def _data_ranges(tables: ReportTables, pid: int, data_names: list[str]) -> tuple[Union, int]:
+    hits = pl.DataFrame({"name": data_names}, schema={"name": pl.String})
     tables.db.register("hit", hits.to_arrow())
     rows = tables.frame(
         "SELECT start_ns, coalesce(end_ns, ?) AS end_ns FROM nvtx WHERE pid = ? AND type IN (59, 60) "
@@ -132,23 +181,6 @@ def _data_ranges(tables: ReportTables, pid: int, data_range: str, fixed_digits: 
     )
     tables.db.unregister("hit")
     return union(rows["start_ns"].to_numpy(), rows["end_ns"].to_numpy()), rows.height
-
-
-def _with_causes(figures: Figures, data: Union, data_ranges: int, calls: pl.DataFrame | None) -> Figures:
-    starts, ends = figures.idle
-    in_calls = None
-    if calls is not None:
-        in_calls = 0
-        for (thread,), rows in calls.group_by("thread"):
-            mine = figures.enders == thread
-            covered = union(rows["start_ns"].to_numpy(), rows["end_ns"].to_numpy())
-            in_calls += int(overlap_each(starts[mine], ends[mine], *covered).sum())
-    return replace(
-        figures,
-        data_ranges=data_ranges,
-        idle_data_load_ns=overlap_ns(starts, ends, *data) if data_ranges else None,
-        idle_osrt_ns=in_calls,
-    )
 
 
 def busy_ns(figures: Figures) -> int:

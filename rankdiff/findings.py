@@ -42,6 +42,11 @@ class Finding:
     evidence: tuple[str, ...] = ()
 
 
+def is_loud(f: Finding) -> bool:
+    """Whether a finding accuses a rank or node of lateness (a note does not)."""
+    return f.kind in ("late_rank", "late_node") and f.severity != "note"
+
+
 def late_steps(delta: F64, step_ns: float, threshold_ns: float, minor: bool) -> Mask:
     """Steps in which a flagged unit is late: half of its own mean, and a share of the step.
 

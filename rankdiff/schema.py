@@ -62,17 +62,124 @@ WORK = pl.Schema(
     }
 )
 
-# What the time before each collective was made of: one row per (collective, class). Filled by the cause
-# analysis; empty in digests that were made without it.
+# Classes of time: every nanosecond of a rank has exactly one, the first that applies.
+BUSY_CLASSES = (
+    "gpu_work",  # a kernel that is not NCCL's, or a graph, runs
+    "copy",  # only copies and sets run
+    "nccl",  # only NCCL runs
+)
+# Nothing runs on the GPU. But for the first, told by the thread that launches the operation ending the gap.
+IDLE_CLASSES = (
+    "profiler",  # the profiler itself works, on any thread of the process
+    "data_load",  # in a data-loading range
+    "sync",  # in a CUDA call that waits for the GPU
+    "alloc",  # in a CUDA call about memory
+    "io",  # in an OS call that reads, writes or opens
+    "os_wait",  # in an OS call that waits for time, a lock or another process
+    "launch",  # in a CUDA call that puts work in a stream, or after it and before the operation starts
+    "preempted",  # off the CPU, in no call
+    "host",  # none of these: the thread runs code
+    "unknown",  # it is not known which thread that was
+)
+CLASSES = BUSY_CLASSES + IDLE_CLASSES
+
+# What the time before each N x N collective was made of: one row per (collective, class, range, call) with
+# ns > 0, sorted by them. The window is from the end of the rank's previous N x N kernel (in order of start; at
+# first from the rank's first GPU activity) to the own start; each window's rows sum exactly to its length.
 LEAD_UP = pl.Schema(
     {
         "collective": pl.Int64,  # row number in COLLECTIVES
-        "class": pl.String,
+        "class": pl.String,  # of CLASSES
+        "range": pl.String,  # innermost application NVTX range of the thread; null: none, or the GPU is busy
+        "call": pl.String,  # CUDA or OS call that the thread is in, see timeline; null as for range
         "ns": pl.Int64,
     }
 )
 
-DIGEST_TABLES = {"collectives": COLLECTIVES, "steps": STEPS, "work": WORK, "lead_up": LEAD_UP}
+# What the idle time was made of: one row per (class, range, call) with ns > 0, sorted by them; sums exactly to
+# the idle time of the rank.
+IDLE = pl.Schema(
+    {
+        "class": pl.String,  # of IDLE_CLASSES
+        "range": pl.String,  # as in LEAD_UP
+        "call": pl.String,  # as in LEAD_UP
+        "ns": pl.Int64,
+    }
+)
+
+# One row per idle gap, sorted by start; the longest 1,000 of the rank.
+GAPS = pl.Schema(
+    {
+        "start_ns": pl.Int64,  # session time
+        "end_ns": pl.Int64,  # session time
+        "step": pl.Int64,  # of the launch that ends the gap; null: in no step, or not known
+        "class": pl.String,  # of IDLE_CLASSES: the largest part of the gap
+        "class_ns": pl.Int64,  # how much of the gap is of that class
+        "range": pl.String,  # of the largest (range, call) of that class; null as in LEAD_UP
+        "call": pl.String,  # the same
+    }
+)
+
+# Kernels that are not NCCL's: one row per (step, kernel, grid, block), sorted by them, null step first.
+SIGNATURES = pl.Schema(
+    {
+        "step": pl.Int64,  # ordinal of the step range that contains the launch; null: none does
+        "kernel": pl.String,  # short name
+        "grid": pl.String,  # blocks, as 128x1x1; null: not in the export
+        "block": pl.String,  # threads of a block, as 256x1x1; null as above
+        "count": pl.Int64,
+        "ns": pl.Int64,  # summed durations, also where kernels overlap
+    }
+)
+
+# CUDA calls of the threads that launch the rank's work, classes sync, alloc and launch: one row per
+# (step, class, call), sorted by them, null step first.
+HOST_CALLS = pl.Schema(
+    {
+        "step": pl.Int64,  # ordinal of the step range in which the call starts; null: in none
+        "class": pl.String,  # sync, alloc or launch
+        "call": pl.String,  # name without version
+        "count": pl.Int64,
+        "ns": pl.Int64,  # summed durations, over all those threads
+    }
+)
+
+# Copies and sets, without page migrations of unified memory: one row per (step, kind, pageable), sorted by
+# them, nulls first.
+COPIES = pl.Schema(
+    {
+        "step": pl.Int64,  # as in SIGNATURES
+        "kind": pl.String,  # HtoD, DtoH, DtoD, PtoP, memset or other
+        "pageable": pl.Boolean,  # the host's side is pageable memory; null: not known, or it has no such side
+        "count": pl.Int64,
+        "small": pl.Int64,  # those of at most 8 bytes: what .item() and the like copy
+        "bytes": pl.Int64,
+        "ns": pl.Int64,  # summed durations
+    }
+)
+
+# Clock of the rank's GPU as its metrics sampled it: one row per step, sorted, null step first. Empty: not
+# captured, or not known which GPU the rank had.
+CLOCKS = pl.Schema(
+    {
+        "step": pl.Int64,  # ordinal of the step range at the time of the sample; null: in none
+        "samples": pl.Int64,
+        "sm_mhz": pl.Float64,  # mean over the samples
+    }
+)
+
+DIGEST_TABLES = {
+    "collectives": COLLECTIVES,
+    "steps": STEPS,
+    "work": WORK,
+    "lead_up": LEAD_UP,
+    "idle": IDLE,
+    "gaps": GAPS,
+    "signatures": SIGNATURES,
+    "host_calls": HOST_CALLS,
+    "copies": COPIES,
+    "clocks": CLOCKS,
+}
 
 
 def check(frame: pl.DataFrame, expected: pl.Schema, name: str) -> pl.DataFrame:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
+import numpy as np
 import polars as pl
 
 from rankdiff.kernels.intervals import I64
@@ -43,7 +44,7 @@ def matching_names(names: Sequence[str], pattern: str, fixed_digits: bool) -> li
 
 def find_steps(
     tables: ReportTables, pid: int, step_range: str | None = None
-) -> tuple[pl.DataFrame, str | None]:
+) -> tuple[pl.DataFrame, str | None, list[str]]:
     """Step ranges of a process, on any of its threads.
 
     Parameters
@@ -60,13 +61,15 @@ def find_steps(
         batches is the step), then the most frequent.
     source : str or None
         ``nvtx:<name>``; None when nothing matches.
+    names : list of str
+        All names that are a step's, chosen or not.
     """
     pattern = step_range or DEFAULT_STEP_RANGE
     names = tables.frame("SELECT DISTINCT name FROM nvtx WHERE pid = ?", [pid])["name"]
     matches = matching_names(names.to_list(), pattern, step_range is None)
     found = [(name, *step_name(match)) for name, match in zip(names, matches, strict=True) if match]
     if not found:
-        return pl.DataFrame(schema=STEPS), None
+        return pl.DataFrame(schema=STEPS), None, []
     known = pl.DataFrame(
         found, schema={"name": pl.String, "label": pl.String, "number": pl.Int64}, orient="row"
     )
@@ -78,8 +81,9 @@ def find_steps(
         .with_columns(pl.col("end_ns").fill_null(tables.capture_end_ns))
         .filter(pl.col("end_ns") > pl.col("start_ns"))
     )
+    step_names = known["name"].to_list()
     if ranges.is_empty():
-        return pl.DataFrame(schema=STEPS), None
+        return pl.DataFrame(schema=STEPS), None, step_names
     label = _outermost(ranges)
     chosen = ranges.filter(pl.col("label") == label)
     # The same step marked on two threads, or twice on one, is one step: the enclosing range.
@@ -88,7 +92,38 @@ def find_steps(
     steps = chosen.with_row_index("step").select(
         pl.col("step").cast(pl.Int64), "number", "name", "start_ns", "end_ns"
     )
-    return check(steps, STEPS, "steps"), f"nvtx:{label}"
+    return check(steps, STEPS, "steps"), f"nvtx:{label}", step_names
+
+
+def step_at(steps: pl.DataFrame, times: pl.Series) -> pl.Series:
+    """Step that contains each moment.
+
+    Parameters
+    ----------
+    steps : polars.DataFrame
+        schema.STEPS.
+    times : polars.Series
+        Session times; may be null.
+
+    Returns
+    -------
+    polars.Series
+        Int64; null where no step contains the moment, or it is null.
+    """
+    asked = times.is_not_null().to_numpy()
+    found = np.full(len(times), -1, np.int64)
+    # One track for all: what is asked about often runs on threads that have no ranges.
+    one_track = np.zeros(steps.height, np.int64), np.zeros(int(asked.sum()), np.int64)
+    found[asked] = innermost(
+        one_track[0], steps["start_ns"], steps["end_ns"], one_track[1], times.drop_nulls()
+    )
+    return pl.select(pl.when(pl.lit(pl.Series(found)) >= 0).then(pl.lit(pl.Series(found)))).to_series()
+
+
+def launch_times(launches: pl.Series, starts: pl.Series) -> pl.Series:
+    """Times that tell the steps of GPU operations: the launches, or without any the starts on the GPU."""
+    # Without any launch there is no CUDA API trace, and the start is the next best thing.
+    return starts if launches.null_count() == len(launches) else launches
 
 
 def _outermost(ranges: pl.DataFrame) -> str:

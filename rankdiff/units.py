@@ -27,11 +27,11 @@ def duration(ns: float | None) -> str:
 
 
 def share(x: float | None) -> str:
-    """A share in percent: ``68 %``, below ten with a decimal; ``n/a`` for None."""
+    """A share in percent: ``68%``, below ten with a decimal; ``n/a`` for None."""
     if x is None or x != x:
         return "n/a"
     percent = 100 * x
-    return f"{percent:.1f} %" if 0 < abs(percent) < 9.95 else f"{percent:.0f} %"
+    return f"{percent:.1f}%" if 0 < abs(percent) < 9.95 else f"{percent:.0f}%"
 
 
 def utc(ns: int | None) -> str:

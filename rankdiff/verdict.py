@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
-from rankdiff.findings import MAJOR_SHARE, MINOR_SHARE, Finding, late_steps, pattern_of
+from rankdiff.findings import MAJOR_SHARE, MINOR_SHARE, Finding, is_loud, late_steps, pattern_of
 from rankdiff.instances import Steps, Timed
 from rankdiff.job import Job
 from rankdiff.significance import ALPHA, fewest_steps, mean_ci95, p_value
@@ -75,7 +75,12 @@ def warm_up_step(delta: F64) -> Mask:
     return included
 
 
-def judge(job: Job, island: Island, uncertainty_ns: float, missing: Sequence[int]) -> Judgement:
+Explain = Callable[[Finding, Iterable[int]], Finding]
+
+
+def judge(
+    job: Job, island: Island, uncertainty_ns: float, missing: Sequence[int], explain: Explain | None = None
+) -> Judgement:
     """Judge one island.
 
     Parameters
@@ -86,6 +91,9 @@ def judge(job: Job, island: Island, uncertainty_ns: float, missing: Sequence[int
         Of the common clock; lateness below three times this is not claimed.
     missing : sequence of int
         Ranks of the job that were not captured.
+    explain : callable, optional
+        Gives a finding its cause, from the finding and the job rank indices of all findings; it may lower a
+        finding to a note.
     """
     delta = island.delta[:, island.included]
     step_ns, k = island.step_ns, delta.shape[1]
@@ -101,15 +109,20 @@ def judge(job: Job, island: Island, uncertainty_ns: float, missing: Sequence[int
     findings += court.late_ranks({r for f in findings for r in court.indices(f)})
     findings = [court.inherited(f) for f in findings]
     accused = {r for f in findings for r in court.indices(f)}
+    if explain is not None:
+        guilty = [island.ranks[i] for i in sorted(accused)]
+        findings = [explain(f, guilty) for f in findings]
     rotating = court.rotating() if not any(f.severity != "note" for f in findings) else None
     events = court.events(accused, rotating is not None)
+    if explain is not None:
+        guilty = [island.ranks[i] for i in sorted(accused | {i for f in events for i in court.indices(f)})]
+        events = [explain(f, guilty) for f in events]
     findings += events
     if rotating is not None:
         findings.append(rotating)
     findings += court.startup()
     quiet = tuple(f for f in findings if f.severity == "note")
-    loud = [f for f in findings if f.kind in ("late_rank", "late_node") and f.severity != "note"]
-    if loud:
+    if any(is_loud(f) for f in findings):
         return Judgement("straggler", None, None, tuple(findings), threshold)
     if threshold > MAJOR_SHARE * step_ns:
         words = (

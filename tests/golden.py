@@ -29,13 +29,28 @@ def render(folder: Path) -> dict[str, str]:
     }
 
 
+def commands() -> str:
+    """Render docs/commands.md: the help of every command."""
+    from click.testing import CliRunner
+
+    from rankdiff_cli.main import group
+
+    parts = ["# Commands\n\nWritten by `python -m tests.golden` from the commands' own help.\n"]
+    for name in (None, *group.list_commands(None)):
+        words = [name, "--help"] if name else ["--help"]
+        shown = CliRunner().invoke(group, words, prog_name="rankdiff", terminal_width=80)
+        parts.append(f"## rankdiff{f' {name}' if name else ''}\n\n```text\n{shown.output.rstrip()}\n```\n")
+    return "\n".join(parts)
+
+
 def folders() -> list[Path]:
     """All folders of sample reports."""
     return sorted(p.parent for p in SAMPLES.glob("*/prof_*_0.sqlite"))
 
 
 def main() -> None:
-    """Write the sample output anew."""
+    """Write the sample output and the command reference anew."""
+    (SAMPLES.parent / "docs" / "commands.md").write_text(commands(), encoding="utf-8")
     for folder in folders():
         for name, text in render(folder).items():
             (folder / name).write_text(text, encoding="utf-8")

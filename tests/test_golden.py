@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.golden import SAMPLES, folders, render
+from tests.golden import SAMPLES, commands, folders, render
 
 
 @pytest.mark.parametrize("folder", [f.name for f in folders()])
@@ -13,6 +13,11 @@ def test_sample_output_is_current(folder):
         assert (SAMPLES / folder / name).read_text(encoding="utf-8") == text, (
             f"{folder}/{name} is stale: python -m tests.golden"
         )
+
+
+def test_the_command_reference_is_current(repository):
+    shown = (repository / "docs" / "commands.md").read_text(encoding="utf-8")
+    assert shown == commands(), "docs/commands.md is stale: python -m tests.golden"
 
 
 def test_the_readme_shows_the_real_first_screen(repository):

@@ -57,7 +57,8 @@ def test_lateness_below_the_clock_error_is_not_claimed(tmp_path, lateness, found
 def test_equal_ranks_are_balanced(tmp_path, ranks):
     report = run(flat8(tmp_path, ranks=ranks).paths)
     assert report["verdict"]["status"] == "balanced"
-    assert report["findings"] == []
+    # All idle together between the steps, which is no rank's lateness.
+    assert {f["kind"] for f in report["findings"]} <= {"common_stall"}
     assert report["verdict"]["smallest_findable_delay_ns_per_step"] > 0
 
 

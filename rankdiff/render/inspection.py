@@ -6,7 +6,7 @@ from collections import Counter
 
 from rankdiff.compare import Readings
 from rankdiff.digest import Digest
-from rankdiff.render.text import clean
+from rankdiff.render.document import clean
 from rankdiff.reports.identity import Identity
 from rankdiff.units import duration, share, utc
 

@@ -17,15 +17,18 @@ from rankdiff import __version__
 from rankdiff.comparison import Comparison
 from rankdiff.digest import Digest
 from rankdiff.findings import Finding
+from rankdiff.gaps import MIN_GAP_NS, longest_gaps, step_label
+from rankdiff.idle import idle_by_cause
 from rankdiff.notes import Note
 from rankdiff.render.words import summary
 from rankdiff.reports.identity import Identity
 from rankdiff.verdict import Island
 
 SCHEMA = "rankdiff.report/1"
+_MOST_GAPS = 10
 
 
-def to_json(c: Comparison, notes: Sequence[Note] = ()) -> str:
+def to_json(c: Comparison, notes: Sequence[Note] = (), min_gap_ns: int = MIN_GAP_NS) -> str:
     """Render a comparison as the text of report.json.
 
     Parameters
@@ -33,16 +36,18 @@ def to_json(c: Comparison, notes: Sequence[Note] = ()) -> str:
     c : Comparison
     notes : sequence of Note
         Further warnings, of reading the reports.
+    min_gap_ns : int
+        Shorter idle gaps are not listed.
 
     Returns
     -------
     str
         Indented JSON with a final line feed.
     """
-    return json.dumps(to_dict(c, notes), indent=1, ensure_ascii=False, allow_nan=False) + "\n"
+    return json.dumps(to_dict(c, notes, min_gap_ns), indent=1, ensure_ascii=False, allow_nan=False) + "\n"
 
 
-def to_dict(c: Comparison, notes: Sequence[Note] = ()) -> dict[str, Any]:
+def to_dict(c: Comparison, notes: Sequence[Note] = (), min_gap_ns: int = MIN_GAP_NS) -> dict[str, Any]:
     """Like `to_json`, as plain dicts and lists."""
     every = sorted({*notes, *c.notes}, key=lambda n: (n.code, n.ranks, n.message))
     return {
@@ -61,7 +66,7 @@ def to_dict(c: Comparison, notes: Sequence[Note] = ()) -> dict[str, Any]:
         "bottleneck": _bottleneck(c),
         "findings": [_finding(c, f) for f in c.verdict.findings],
         "steps": [s for island in c.islands for s in _steps(c, island)],
-        "ranks": [_rank(c, i, d) for i, d in zip(c.identities, c.digests, strict=True)],
+        "ranks": [_rank(c, i, d, min_gap_ns) for i, d in zip(c.identities, c.digests, strict=True)],
         "nodes": _nodes(c),
         "communicators": [
             {
@@ -73,6 +78,18 @@ def to_dict(c: Comparison, notes: Sequence[Note] = ()) -> dict[str, Any]:
                 "lost": int(m.lost.sum()),
                 "first_divergence": m.first_divergence,
                 "diverging_ranks": [c.job.ranks[r].identity.rank for r in m.minority],
+                "transfers": [
+                    {
+                        "op": t.op,
+                        "bytes": t.bytes,
+                        "count": t.count,
+                        "transfer_ns_median": _whole(t.transfer_ns),
+                        "slowdown": _share(t.slowdown),
+                        "bus_gbytes_per_s": _share(t.bus_gbps),
+                    }
+                    for t in c.transfers
+                    if t.comm == m.id
+                ],
             }
             for m in c.matching.communicators
         ],
@@ -134,7 +151,7 @@ def _clock(c: Comparison) -> dict[str, Any]:
 
 
 def _bottleneck(c: Comparison) -> dict[str, Any]:
-    """Make-up of the median rank's step; what kind of bottleneck it is belongs to the cause analysis."""
+    """Make-up of the median rank's step, and what takes most of it."""
     parts = {}
     for key in ("compute", "exposed_wait", "exposed_transfer", "copy", "idle"):
         per_step = []
@@ -145,7 +162,18 @@ def _bottleneck(c: Comparison) -> dict[str, Any]:
                 if made is not None and known.sum():
                     per_step.append(made[key] / int(known.sum()))
         parts[key] = _whole(float(np.median(per_step))) if per_step else None
-    return {"kind": None, "share_of_step": None, "make_up_ns_per_step": parts, "advice": None}
+    b = c.bottleneck
+    return {
+        "kind": b.kind if b else None,
+        "share_of_step": _share(b.share) if b else None,
+        "make_up_ns_per_step": parts,
+        "kinds_ns_per_step": {k: _whole(x) for k, x in b.parts_ns.items()} if b else None,
+        "advice": b.advice if b else None,
+        "patterns": [
+            {"code": p.code, "message": p.message, "ranks": list(p.ranks), "advice": p.advice}
+            for p in c.patterns
+        ],
+    }
 
 
 def _finding(c: Comparison, f: Finding) -> dict[str, Any]:
@@ -194,7 +222,7 @@ def _steps(c: Comparison, island: Island) -> list[dict[str, Any]]:
     return out
 
 
-def _rank(c: Comparison, i: Identity, d: Digest) -> dict[str, Any]:
+def _rank(c: Comparison, i: Identity, d: Digest, min_gap_ns: int) -> dict[str, Any]:
     f, info = c.figures.get(i.rank), d.info
     index = next((r.index for r in c.job.ranks if r.identity.rank == i.rank), None)
     return {
@@ -224,10 +252,34 @@ def _rank(c: Comparison, i: Identity, d: Digest) -> dict[str, Any]:
         "idle_ns": info.idle_ns,
         "idle_data_load_ns": info.idle_data_load_ns,
         "idle_osrt_ns": info.idle_osrt_ns,
-        "idle_by_cause_ns": None,
+        "idle_by_cause_ns": idle_by_cause(d),
         "end_skew_ns": _whole(c.clock.end_skew_ns[index]) if index is not None else None,
         "make_up_ns": f.make_up_ns if f else None,
+        "bottleneck": _rank_bottleneck(c, i.rank),
+        "longest_gaps": _gaps(d, min_gap_ns),
     }
+
+
+def _rank_bottleneck(c: Comparison, rank: int) -> dict[str, Any] | None:
+    b = c.rank_bottlenecks.get(rank)
+    return {"kind": b.kind, "share_of_step": _share(b.share)} if b else None
+
+
+def _gaps(d: Digest, min_gap_ns: int) -> list[dict[str, Any]]:
+    """The longest idle gaps of a rank, longest first."""
+    start = d.info.session_start_utc_ns
+    return [
+        {
+            "step": step_label(d, g["step"]),
+            "start_utc_ns": start + g["start_ns"] if start is not None else None,
+            "ns": g["end_ns"] - g["start_ns"],
+            "cause": g["class"],
+            "cause_ns": g["class_ns"],
+            "range": g["range"],
+            "call": g["call"],
+        }
+        for g in longest_gaps(d, min_gap_ns, _MOST_GAPS).iter_rows(named=True)
+    ]
 
 
 def _nodes(c: Comparison) -> list[dict[str, Any]]:

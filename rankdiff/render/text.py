@@ -2,28 +2,28 @@
 
 from __future__ import annotations
 
+import re
 import textwrap
 from collections.abc import Sequence
 
 from rankdiff.comparison import Comparison
-from rankdiff.digest import Digest
 from rankdiff.findings import Finding
+from rankdiff.gaps import MIN_GAP_NS, longest_gaps, step_label
 from rankdiff.notes import Note
-from rankdiff.render.words import cost, how_often, next_step, since, summary, who
-from rankdiff.reports.identity import Identity
-from rankdiff.units import duration, share
+from rankdiff.render.document import clean
+from rankdiff.render.rank_table import HEADER, LEGEND, NUMERIC, Row, rows
+from rankdiff.render.words import because, cost, how_often, since, spent, summary, who
+from rankdiff.units import duration, share, utc
 
-WIDTH = 100
+WIDTH = 80
+_NODE = 14
+_MOST_SPARKS = 8
 _MOST_ROWS = 20
 _MOST_NOTES = 12
+_MOST_GAPS = 3
 
 
-def clean(text: str) -> str:
-    """Names come from the export and are untrusted: control characters would drive the terminal."""
-    return "".join(c if c.isprintable() else "?" for c in text)
-
-
-def to_text(c: Comparison, notes: Sequence[Note] = ()) -> str:
+def to_text(c: Comparison, notes: Sequence[Note] = (), min_gap_ns: int = MIN_GAP_NS) -> str:
     """Render a comparison for a terminal.
 
     Parameters
@@ -31,13 +31,24 @@ def to_text(c: Comparison, notes: Sequence[Note] = ()) -> str:
     c : Comparison
     notes : sequence of Note
         Further warnings, of reading the reports.
+    min_gap_ns : int
+        Shorter idle gaps are not listed.
 
     Returns
     -------
     str
         Plain text, no escape sequences, with a final line feed.
     """
-    blocks = [_verdict(c), _others(c), _job(c), _table(c), _clock(c), _notes([*notes, *c.notes])]
+    blocks = [
+        _verdict(c),
+        _others(c),
+        _job(c),
+        _table(c),
+        _spent(c),
+        _gaps(c, min_gap_ns),
+        _clock(c),
+        _notes([*notes, *c.notes]),
+    ]
     return clean_lines("\n\n".join(b for b in blocks if b)) + "\n"
 
 
@@ -46,14 +57,26 @@ def clean_lines(text: str) -> str:
     return "\n".join(clean(line) for line in text.split("\n"))
 
 
-def _wrap(label: str, text: str) -> str:
-    return textwrap.fill(
-        text, WIDTH, initial_indent=f"  {label:<11}", subsequent_indent=" " * 13, break_on_hyphens=False
+def _fill(text: str, first: str = "", rest: str = "") -> str:
+    """Wrap a sentence; a number stays with its unit."""
+    glued = re.sub(r"(\d) (ns|us|ms|s|ppm)\b", "\\1\u00a0\\2", text)
+    lines = textwrap.fill(
+        glued,
+        WIDTH,
+        initial_indent=first,
+        subsequent_indent=rest,
+        break_on_hyphens=False,
+        break_long_words=False,
     )
+    return lines.replace("\u00a0", " ")
+
+
+def _wrap(label: str, text: str) -> str:
+    return _fill(text, f"  {label:<11}", " " * 13)
 
 
 def _verdict(c: Comparison) -> str:
-    lines = [textwrap.fill(summary(c), WIDTH, break_on_hyphens=False)]
+    lines = [_fill(summary(c))]
     main = next((f for f in c.verdict.findings if f.severity != "note"), None)
     if main is not None:
         lines.append(_wrap("since", since(c, main)))
@@ -67,20 +90,59 @@ def _verdict(c: Comparison) -> str:
         if certainty:
             lines.append(_wrap("certainty", "; ".join(certainty)))
         lines += [_wrap("evidence", e) for e in main.evidence]
-        lines.append(_wrap("next", next_step(c, main)))
+        if main.advice:
+            lines.append(_wrap("next", main.advice))
     return "\n".join(lines)
 
 
 def _others(c: Comparison) -> str:
     loud = [f for f in c.verdict.findings if f.severity != "note"][1:]
     notes = [f for f in c.verdict.findings if f.severity == "note"]
-    lines = [f"also      {who(f)}: {cost(f)}, {how_often(f)}; {since(c, f)}" for f in loud]
+    lines = [f"also      {_also(c, f)}" for f in loud]
     lines += [f"note      {_note_line(c, f)}" for f in notes[:5]]
     if len(notes) > 5:
         lines.append(f"          (+ {len(notes) - 5} more notes in the JSON)")
-    return "\n".join(
-        textwrap.fill(x, WIDTH, subsequent_indent=" " * 10, break_on_hyphens=False) for x in lines
-    )
+    return "\n".join(_fill(x, rest=" " * 10) for x in lines)
+
+
+def _also(c: Comparison, f: Finding) -> str:
+    if f.kind in ("common_stall", "slow_transfer"):
+        return f"{'; '.join(f.evidence)}. Next: {f.advice}"
+    return f"{who(f)}: {cost(f)}, {how_often(f)}{because(f)}; {since(c, f)}. Next: {f.advice}"
+
+
+def _spent(c: Comparison) -> str:
+    """Where the time goes, and the patterns that say so."""
+    if not spent(c):
+        return ""
+    lines = [_fill(f"time goes into {spent(c)}", rest="  ")]
+    lines += [_fill(f"{p.message}: {p.advice}", "  - ", "    ") for p in c.patterns]
+    return "\n".join(lines)
+
+
+def _gaps(c: Comparison, min_gap_ns: int) -> str:
+    """The longest idle gaps of the first culprit, else of the whole job."""
+    loud = {r for f in c.verdict.findings if f.severity != "note" and f.kind == "late_rank" for r in f.ranks}
+    rows = []
+    for i, d in zip(c.identities, c.digests, strict=True):
+        if loud and i.rank not in loud:
+            continue
+        for g in longest_gaps(d, min_gap_ns, _MOST_GAPS).iter_rows(named=True):
+            rows.append((g["end_ns"] - g["start_ns"], i, d, g))
+    if not rows:
+        return ""
+    rows.sort(key=lambda x: (-x[0], x[1].rank, x[3]["start_ns"]))
+    lines = ["longest idle gaps" + (" of the late rank" if len(loud) == 1 else "")]
+    for length, i, d, g in rows[:_MOST_GAPS]:
+        step = step_label(d, g["step"])
+        where = ", ".join(x for x in (g["range"], g["call"]) if x)
+        begin = d.info.session_start_utc_ns
+        at = utc(begin + g["start_ns"])[11:] if begin is not None else "unknown time"
+        lines.append(
+            f"  rank {i.label}  {duration(length):>8}  {at}  step {step or '-'}  "
+            f"{g['class']} {share(g['class_ns'] / length)}{f' ({where})' if where else ''}"
+        )
+    return "\n".join(lines)
 
 
 def _note_line(c: Comparison, f: Finding) -> str:
@@ -109,72 +171,40 @@ def _job(c: Comparison) -> str:
     matched = sum(m.positions.shape[0] for m in c.matching.communicators)
     comms = len(c.matching.communicators)
     parts.append(f"{matched} collectives matched on {comms} communicator{'s' * (comms != 1)}")
-    return textwrap.fill("; ".join(parts), WIDTH, break_on_hyphens=False)
-
-
-_HEADER = ("rank", "node", "role", "colls", "late by", "waited", "delay caused", "last", "idle", "under data")
+    return _fill("; ".join(parts))
 
 
 def _table(c: Comparison) -> str:
-    pairs = list(zip(c.identities, c.digests, strict=True))
-    blamed = {
-        r: n for n, f in enumerate(f for f in c.verdict.findings if f.severity != "note") for r in f.ranks
-    }
+    shown = rows(c, _MOST_ROWS)
+    cells = [_cut(r.cells) for r in shown]
+    widths = [max(len(x) for x in column) for column in zip(HEADER, *cells, strict=True)]
 
-    def order(p: tuple[Identity, Digest]) -> tuple[int, float, int]:
-        f = c.figures.get(p[0].rank)
-        return (blamed.get(p[0].rank, len(blamed) + 1), -(f.delay_ns or 0.0) if f else 0.0, p[0].rank)
-
-    pairs.sort(key=order)
-    rows = [_row(c, i, d) for i, d in pairs[:_MOST_ROWS]]
-    widths = [max(len(x) for x in column) for column in zip(_HEADER, *rows, strict=True)]
-    left = {1, 2}
-
-    def line(cells: Sequence[str]) -> str:
+    def line(row: Sequence[str]) -> str:
         return "  ".join(
-            x.ljust(w) if n in left else x.rjust(w)
-            for n, (x, w) in enumerate(zip(cells, widths, strict=True))
+            x.rjust(w) if n in NUMERIC else x.ljust(w)
+            for n, (x, w) in enumerate(zip(row, widths, strict=True))
         ).rstrip()
 
-    out = [line(_HEADER), *(line(r) for r in rows)]
-    if len(pairs) > _MOST_ROWS:
-        out.append(f"showing {_MOST_ROWS} of {len(pairs)} ranks, the most delayed first")
+    out = [line(HEADER), *(line(r) for r in cells)]
+    if len(c.identities) > _MOST_ROWS:
+        out.append(f"showing {_MOST_ROWS} of {len(c.identities)} ranks, the most delayed first")
+    out += [_fill(f"({LEGEND})"), *_sparks(c, shown)]
     return "\n".join(out)
 
 
-def _row(c: Comparison, i: Identity, d: Digest) -> tuple[str, ...]:
-    f, info = c.figures.get(i.rank), d.info
-    steps = sum(
-        int(isl.included.sum())
-        for isl in c.islands
-        if any(c.job.ranks[r].identity.rank == i.rank for r in isl.ranks)
-    )
-    per_step = 1.0 / steps if steps else 0.0
-    role = "-"
-    if f is not None and c.verdict.status != "not_assessed":
-        loud = [x for x in c.verdict.findings if i.rank in x.ranks and x.severity != "note"]
-        if any(x.kind != "rotating" for x in loud):
-            role = "late"
-        else:
-            role = "in turn" if loud else ("waiting" if c.verdict.status == "straggler" else "even")
-    idle = share(info.idle_ns / info.span_ns) if info.span_ns else "n/a"
-    under = (
-        share(info.idle_data_load_ns / info.idle_ns)
-        if info.idle_data_load_ns is not None and info.idle_ns
-        else "n/a"
-    )
-    return (
-        i.label,
-        i.node if len(i.node) <= 24 else i.node[:23] + "~",
-        role,
-        str(f.collectives) if f else "0",
-        duration(f.lateness_ns_median) if f else "n/a",
-        duration(f.wait_ns * per_step) if f and f.wait_ns is not None else "n/a",
-        duration(f.delay_ns * per_step) if f and f.delay_ns is not None else "n/a",
-        str(f.last_count) if f and f.last_count is not None else "n/a",
-        idle,
-        under,
-    )
+def _cut(cells: Sequence[str]) -> tuple[str, ...]:
+    """Shorten a long node name, so that the table fits."""
+    node = clean(cells[1])
+    return (cells[0], node if len(node) <= _NODE else node[: _NODE - 1] + "~", *cells[2:])
+
+
+def _sparks(c: Comparison, shown: Sequence[Row]) -> list[str]:
+    """Delay by step of the first ranks, where it says more than the sum."""
+    if c.verdict.status == "not_assessed" or not any(r.spark for r in shown):
+        return []
+    wide = max(len(r.cells[0]) for r in shown)
+    lines = [f"  rank {r.cells[0].rjust(wide)}  {r.spark}" for r in shown[:_MOST_SPARKS] if r.spark]
+    return ["", "delay caused by step, first to last", *lines]
 
 
 def _clock(c: Comparison) -> str:
@@ -187,11 +217,7 @@ def _clock(c: Comparison) -> str:
     )
     more = f" and {len(nodes) - 4} more nodes" if len(nodes) > 4 else ""
     against = f"; against {c.clock.reference}: {shown}{more}" if nodes else ""
-    return textwrap.fill(
-        f"clock: {c.clock.method}, uncertainty {duration(c.clock.uncertainty_ns)}{against}",
-        WIDTH,
-        break_on_hyphens=False,
-    )
+    return _fill(f"clock: {c.clock.method}, uncertainty {duration(c.clock.uncertainty_ns)}{against}")
 
 
 def _notes(notes: Sequence[Note]) -> str:
@@ -203,4 +229,4 @@ def _notes(notes: Sequence[Note]) -> str:
     lines = lines[:_MOST_NOTES]
     if hidden > 0:
         lines.append(f"(+ {hidden} more warnings in the JSON)")
-    return "\n".join(textwrap.fill(x, WIDTH, subsequent_indent="  ", break_on_hyphens=False) for x in lines)
+    return "\n".join(_fill(x, rest="  ") for x in lines)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from rankdiff.comparison import Comparison
-from rankdiff.findings import Finding
+from rankdiff.findings import Finding, is_loud
 from rankdiff.units import duration, share, utc
 
 _PATTERNS = {
@@ -16,12 +16,12 @@ _PATTERNS = {
 def summary(c: Comparison) -> str:
     """The verdict in one sentence."""
     v = c.verdict
-    loud = [f for f in v.findings if f.severity != "note" and f.kind in ("late_rank", "late_node")]
+    loud = [f for f in v.findings if is_loud(f)]
     if v.status == "straggler" and loud:
         captured = " (among the captured ranks)" if c.missing else ""
         more = f"; also {', '.join(who(f) for f in loud[1:4])}" if len(loud) > 1 else ""
         f = loud[0]
-        return f"{who(f)} made the others wait{captured}: {cost(f)}, {how_often(f)}{more}."
+        return f"{who(f)} made the others wait{captured}: {cost(f)}, {how_often(f)}{because(f)}{more}."
     if v.status == "rotating":
         f = next(f for f in v.findings if f.kind == "rotating")
         return (
@@ -67,6 +67,19 @@ def how_often(f: Finding) -> str:
     return f"{words}, every {f.period_steps} steps" if f.period_steps else words
 
 
+def spent(c: Comparison) -> str:
+    """Where the median rank's step goes, largest part first; empty when no step has a length."""
+    b = c.bottleneck
+    if b is None:
+        return ""
+    step = sum(b.parts_ns.values())
+    parts = ", ".join(
+        f"{k.replace('_', ' ')} {share(x / step)}" for k, x in b.parts_ns.items() if step and x >= 0.01 * step
+    )
+    main = f"{b.kind} ({share(b.share)} of the step)" if b.share is not None else f"{b.kind} things"
+    return f"{main}: {parts}. {b.advice[0].upper()}{b.advice[1:]}"
+
+
 def since(c: Comparison, f: Finding) -> str:
     """When it was first seen, in UTC, so that it can be held against system logs."""
     if f.first_ns is None:
@@ -75,22 +88,31 @@ def since(c: Comparison, f: Finding) -> str:
     return f"first in step {f.first_step}, {when}"
 
 
-def next_step(c: Comparison, f: Finding) -> str:
-    """Where to look next: node, GPU and a command. The cause analysis replaces it by the cause's own advice."""
-    if f.advice:
-        return f.advice
-    uuids = [
-        f"GPU-{d.info.gpu_uuid.removeprefix('GPU-')}"
-        for i, d in zip(c.identities, c.digests, strict=True)
-        if i.rank in f.ranks and d.info.gpu_uuid is not None
+_CAUSES = {
+    "data_load": "data loading",
+    "io": "file operations",
+    "os_wait": "waiting in the OS",
+    "sync": "synchronising CUDA calls",
+    "alloc": "GPU memory allocation",
+    "host": "host code",
+    "preempted": "its thread was scheduled out",
+    "launch": "kernel launches",
+    "copy": "copies",
+    "gpu_work": "more GPU work than its peers",
+    "gpu_slow": "a slower GPU at equal work",
+    "profiler": "the profiler itself",
+    "inherited": "somebody else's delay passed on",
+    "mixed": "several things at once",
+    "unknown": "cause unknown",
+}
+
+
+def because(f: Finding) -> str:
+    """The cause in words, with its range and call; empty when it was not analysed."""
+    if f.cause is None:
+        return ""
+    named = [
+        x for x in (f.cause_detail.get("range"), f.cause_detail.get("osrt"), f.cause_detail.get("cuda")) if x
     ]
-    gpu = f" and {', '.join(uuids[:4])}" if uuids else ""
-    if f.kind == "rotating":
-        return (
-            "no node to drain; look at what all ranks share (garbage collection, CPU contention, file system)"
-        )
-    rank = f.ranks[0]
-    return (
-        f"look at node {f.node}{gpu} around that time: dmesg -T and nvidia-smi -q -d PERFORMANCE,CLOCK on it, and the "
-        f"gap before the collectives of rank {rank} in its report"
-    )
+    where = f" ({', '.join(named)})" if named else ""
+    return f"; {_CAUSES.get(f.cause, f.cause)}{where}"

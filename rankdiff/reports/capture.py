@@ -67,6 +67,7 @@ class Gpu:
     uuid: str | None = None
     name: str | None = None
     bus: str | None = None
+    number: int | None = None  # its index on the node, which GPU metrics count by
 
 
 @dataclass(frozen=True)
@@ -212,7 +213,7 @@ def _gpus(reader: SqliteReader) -> dict[tuple[int, int], Gpu]:
         wanted = ["id", *(c if c in there else None for c in ("uuid", "name", "busLocation"))]
         sql = ", ".join(quote(c) if c else "NULL" for c in wanted)
         for number, uuid, name, bus in reader.query(f"SELECT {sql} FROM {table}", (), table):
-            listed[number] = Gpu(_uuid(uuid), name or None, bus or None)
+            listed[number] = Gpu(_uuid(uuid), name or None, bus or None, number)
     table = "TARGET_INFO_CUDA_DEVICE"
     if not _has(reader, table, "cudaId", "pid"):
         return {}
@@ -222,7 +223,7 @@ def _gpus(reader: SqliteReader) -> dict[tuple[int, int], Gpu]:
     gpus = {}
     for pid, device, number, uuid in reader.query(f"SELECT {sql} FROM {table}", (), table):
         gpu = listed.get(number, Gpu())
-        gpus[pid, device] = Gpu(_uuid(uuid) or gpu.uuid, gpu.name, gpu.bus)
+        gpus[pid, device] = Gpu(_uuid(uuid) or gpu.uuid, gpu.name, gpu.bus, number)
     return gpus
 
 

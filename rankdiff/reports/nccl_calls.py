@@ -56,7 +56,7 @@ def find_calls(tables: ReportTables, pid: int) -> pl.DataFrame:
     tables.db.register("nccl_name", pa.table(table))
     rows = tables.arrow(
         "SELECT n.thread, n.start_ns, coalesce(n.end_ns, $2) AS end_ns, c.op, c.kind, n.payload, n.json "
-        f"FROM nvtx n JOIN nccl_name c ON c.name = n.name WHERE n.pid = $1 AND {_of_nccl(tables, pid)} "
+        f"FROM nvtx n JOIN nccl_name c ON c.name = n.name WHERE n.pid = $1 AND {of_nccl(tables, pid)} "
         "ORDER BY n.thread, n.start_ns, c.kind <> 1, c.kind, n.end_ns DESC",
         [pid, tables.capture_end_ns],
     )
@@ -66,8 +66,8 @@ def find_calls(tables: ReportTables, pid: int) -> pl.DataFrame:
     return check(pl.concat([calls, payloads], how="horizontal"), CALLS, "calls")
 
 
-def _of_nccl(tables: ReportTables, pid: int) -> str:
-    """Condition that a range lies in NCCL's domain.
+def of_nccl(tables: ReportTables, pid: int) -> str:
+    """SQL condition that a row of `nvtx`, called n, is one of NCCL's own ranges.
 
     Windowed exports lose the row that names the domain; then the name of the range must do, but not in a
     domain that has another name.
@@ -77,7 +77,8 @@ def _of_nccl(tables: ReportTables, pid: int) -> str:
     others = domains["domain"].unique().sort().to_list()
     if nccl:
         return f"n.domain IN ({', '.join(map(str, nccl))})"
-    return f"n.domain NOT IN ({', '.join(map(str, others))})" if others else "true"
+    named = "regexp_matches(n.name, '(?i)^nccl[a-z]')"  # but not nccl:all_reduce, which is PyTorch's
+    return f"({named} AND n.domain NOT IN ({', '.join(map(str, others))}))" if others else named
 
 
 def _payloads(tables: ReportTables, rows: pa.Table) -> pl.DataFrame:

@@ -8,10 +8,9 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 
 import numpy as np
-import polars as pl
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -28,13 +27,24 @@ from rankdiff.reports.tables import ReportTables, process_ids
 
 KERNEL, MEMCPY = "CUPTI_ACTIVITY_KIND_KERNEL", "CUPTI_ACTIVITY_KIND_MEMCPY"
 MEMSET, GRAPH = "CUPTI_ACTIVITY_KIND_MEMSET", "CUPTI_ACTIVITY_KIND_GRAPH_TRACE"
-RUNTIME, OSRT = "CUPTI_ACTIVITY_KIND_RUNTIME", "OSRT_API"
+RUNTIME = "CUPTI_ACTIVITY_KIND_RUNTIME"
+SHAPE = ("gridX", "gridY", "gridZ", "blockX", "blockY", "blockZ")
 GPU_TABLES = {"kernel": KERNEL, "memcpy": MEMCPY, "memset": MEMSET, "graph": GRAPH}
+
+# Columns of `gpu` that only some kinds of operations have.
+_OF_SOME_KINDS = {
+    "name_id": "shortName",
+    "graph_node": "graphNodeId",
+    **{f"{column[:-1]}_{column[-1].lower()}": column for column in SHAPE},
+    "bytes": "bytes",
+    "copy_kind": "copyKind",
+    "source_memory": "srcKind",
+    "target_memory": "dstKind",
+}
 
 # Page migrations of unified memory are not work of the program's streams.
 NOT_UVM = '"copyKind" NOT IN (11, 12, 13)'
 _ENDED = '"end" IS NOT NULL'
-_OS_CALL = 27  # 31 and 32 are markers of zero length
 _EPOCH_LIKE_NS = 10**17  # three years: no session lasts that long, so these are times of the day
 
 
@@ -74,42 +84,6 @@ def load(report: Report, comm_regex: str | None = None) -> ReportTables:
     return tables
 
 
-def os_calls(tables: ReportTables, threads: Iterable[int]) -> pl.DataFrame | None:
-    """OS runtime calls of some threads.
-
-    Parameters
-    ----------
-    tables : ReportTables
-    threads : iterable of int
-        globalTid values. Helper threads sit in poll for the whole run and fill gigabytes, so the choice is
-        made while reading.
-
-    Returns
-    -------
-    polars.DataFrame or None
-        ``thread``, ``start_ns``, ``end_ns``, ``name_id``, sorted by (thread, start_ns); None when OS calls
-        were not captured or cannot be read.
-    """
-    wanted = sorted(set(threads))
-    marks = ",".join("?" * len(wanted))
-    table = tables.optional(
-        OSRT,
-        {"start": INTEGER, "end": INTEGER, "globalTid": INTEGER, "nameId": INTEGER},
-        required=("start", "end", "globalTid", "eventClass"),
-        where=f'"eventClass" = {_OS_CALL} AND {_ENDED} AND "globalTid" IN ({marks})',
-        parameters=wanted,
-    )
-    if table is None:
-        return None
-    columns = {
-        "thread": table["globalTid"],
-        "start_ns": tables.session(table["start"]),
-        "end_ns": tables.session(table["end"]),
-        "name_id": table["nameId"],
-    }
-    return pl.DataFrame(pa.table(columns)).drop_nulls("start_ns").sort("thread", "start_ns", "end_ns")
-
-
 def unnamed_pid(reader: SqliteReader) -> int:
     """Process of GPU rows that do not say theirs: the one that made CUDA calls; 0 when there are several."""
     if not reader.has(RUNTIME) or "globalTid" not in reader.columns(RUNTIME):
@@ -143,8 +117,12 @@ def _gpu_rows(tables: ReportTables) -> dict[str, pa.Table]:
         required = ["start", "end", "deviceId"]
         where = _ENDED
         if kind == "kernel":
-            columns |= {"shortName": INTEGER, "graphNodeId": INTEGER}
+            columns |= dict.fromkeys(("shortName", "graphNodeId", *SHAPE), INTEGER)
             required += ["streamId", "shortName"]
+        if kind in ("memcpy", "memset"):
+            columns["bytes"] = INTEGER
+        if kind == "memcpy":
+            columns |= dict.fromkeys(("copyKind", "srcKind", "dstKind"), INTEGER)
         if kind == "memcpy" and "copyKind" in tables.reader.columns(table):
             where += f" AND {NOT_UVM}"
         rows = tables.reader.read(table, columns, required=required, where=where)
@@ -179,6 +157,7 @@ def _add_gpu(tables: ReportTables, gpu: Mapping[str, pa.Table], comm_regex: str 
     parts = []
     for kind, rows in gpu.items():
         nothing = pa.nulls(rows.num_rows, INTEGER)
+        there = set(rows.column_names)
         columns = {
             "kind": pa.array([kind] * rows.num_rows, TEXT),
             "pid": process_ids(rows["globalPid"]),
@@ -188,9 +167,9 @@ def _add_gpu(tables: ReportTables, gpu: Mapping[str, pa.Table], comm_regex: str 
             "correlation": rows["correlationId"],
             "context": rows["contextId"],
             "stream": rows["streamId"],
-            "name_id": rows["shortName"] if kind == "kernel" else nothing,
-            "graph_node": rows["graphNodeId"] if kind == "kernel" else nothing,
         }
+        for name, column in _OF_SOME_KINDS.items():
+            columns[name] = rows[column] if column in there else nothing
         parts.append(pa.table(columns))
     both = pa.concat_tables(parts)
     if both["pid"].null_count:
@@ -239,9 +218,10 @@ def _add_api(tables: ReportTables) -> None:
     tables.create("api_name", reader.strings(pc.unique(rows["nameId"].drop_null()).to_numpy()))
     # Correlation ids are unique inside a process only; of several calls with one id the last row counts.
     tables.db.execute(
-        "CREATE TABLE launch AS SELECT pid, correlation, call.thread, call.start_ns, call.end_ns FROM "
-        "(SELECT pid, correlation, "
-        "arg_max(struct_pack(thread := thread, start_ns := start_ns, end_ns := end_ns), row) AS call "
+        "CREATE TABLE launch AS "
+        "SELECT pid, correlation, call.thread, call.start_ns, call.end_ns, call.name_id FROM "
+        "(SELECT pid, correlation, arg_max(struct_pack("
+        "thread := thread, start_ns := start_ns, end_ns := end_ns, name_id := name_id), row) AS call "
         "FROM api WHERE correlation IS NOT NULL AND pid IS NOT NULL GROUP BY pid, correlation)"
     )
 

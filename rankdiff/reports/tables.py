@@ -26,11 +26,12 @@ class ReportTables:
     The tables, all times session times in ns:
 
     - ``gpu``: one row per GPU operation (kind, pid, device, start_ns, end_ns, correlation, context, stream,
-      name_id, graph_node); page migrations of unified memory left out
+      name_id, graph_node; grid_x to block_z of kernels; bytes, copy_kind, source_memory and target_memory of
+      copies); page migrations of unified memory left out
     - ``name``: kernel names (id, name, communicates, op, hash)
     - ``api``: CUDA calls (pid, thread, start_ns, end_ns, correlation, name_id, row)
     - ``api_name``: their names (id, value)
-    - ``launch``: the call of each (pid, correlation): thread, start_ns, end_ns
+    - ``launch``: the call of each (pid, correlation): thread, start_ns, end_ns, name_id
     - ``nvtx``: ranges (pid, thread, start_ns, end_ns, type, domain, name, payload, json); end_ns is null
       where a range has no end
     - ``domain``: NVTX domains (pid, domain, name)
