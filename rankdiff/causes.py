@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -11,8 +11,8 @@ import polars as pl
 from numpy.typing import NDArray
 
 from rankdiff.digest import Digest
+from rankdiff.excess import Scene, Sides, excess_of, has_lead_up, own_steps, rows_of
 from rankdiff.findings import Finding
-from rankdiff.instances import Timed
 from rankdiff.job import Job
 from rankdiff.kernel_work import compare_kernels
 from rankdiff.schema import CLASSES
@@ -29,35 +29,6 @@ _HOLDS = 0.50  # share of the cause's excess that makes a range or a call worth 
 _SYNC_KIN = ("sync", "launch", "host", "copy")
 _EXTRA_CALLS = 5.0
 _PER_CALL_NS = 1_000_000.0
-
-
-@dataclass(frozen=True)
-class Scene:
-    """What a finding is explained from.
-
-    Attributes
-    ----------
-    ranks : tuple of int
-        Job rank indices of the island.
-    timed : tuple of Timed
-        Its communicators.
-    steps : (k,) int64
-        Island step of each included step.
-    delta : (n, k) float64, ns
-        Delay shares over the included steps, rows as `ranks`.
-    """
-
-    ranks: tuple[int, ...]
-    timed: tuple[Timed, ...]
-    steps: I64
-    delta: F64
-
-
-@dataclass(frozen=True)
-class _Sides:
-    own: tuple[int, ...]  # job rank indices of the finding
-    peers: tuple[int, ...]  # to compare with
-    late: I64  # island steps
 
 
 def explain(job: Job, scene: Scene, finding: Finding, accused: Iterable[int]) -> Finding:
@@ -81,10 +52,10 @@ def explain(job: Job, scene: Scene, finding: Finding, accused: Iterable[int]) ->
     own = tuple(r for r in scene.ranks if job.ranks[r].identity.rank in finding.ranks)
     guilty = set(accused) | set(own)
     peers = tuple(r for r in scene.ranks if r not in guilty) or tuple(r for r in scene.ranks if r not in own)
-    sides = _Sides(own, peers, scene.steps[np.array(finding.late_mask, np.bool_)])
-    if not sides.late.size or not peers or not all(_has_lead_up(job, r) for r in own):
+    sides = Sides(own, peers, scene.steps[np.array(finding.late_mask, np.bool_)])
+    if not sides.late.size or not peers or not all(has_lead_up(job, r) for r in own):
         return finding
-    excess = _excess(job, scene, sides)
+    excess = excess_of(job, scene, sides)
     if excess is None:
         return finding
     rows = [scene.ranks.index(r) for r in own]
@@ -123,14 +94,10 @@ def explain(job: Job, scene: Scene, finding: Finding, accused: Iterable[int]) ->
     return replace(finding, cause=cause, cause_detail=detail, evidence=tuple(evidence), severity=severity)
 
 
-def _has_lead_up(job: Job, rank: int) -> bool:
-    return job.ranks[rank].digest.lead_up.height > 0
-
-
 def _name(
     job: Job,
     scene: Scene,
-    sides: _Sides,
+    sides: Sides,
     shares: dict[str, float],
     positive: dict[str, float],
     total: float,
@@ -156,16 +123,6 @@ def _name(
     return top if shares[top] >= _CARRIES else "mixed"
 
 
-def own_steps(job: Job, scene: Scene, rank: int, late: I64) -> frozenset[int] | None:
-    """Step ordinals of a rank (as its digest counts them) that are these island steps; None: it has no steps."""
-    found: set[int] = set()
-    for t in scene.timed:
-        for j in np.flatnonzero(t.comm.members == rank):
-            steps = job.ranks[rank].step[t.comm.positions[np.isin(t.step, late), j]]
-            found.update(int(s) for s in np.unique(steps) if s >= 0)
-    return frozenset(found) or None
-
-
 def _blocking_calls(job: Job, scene: Scene, ranks: Sequence[int], late: I64) -> float:
     """Blocking CUDA calls per step and rank, in the late steps where the rank's steps are known."""
     counts = []
@@ -178,98 +135,13 @@ def _blocking_calls(job: Job, scene: Scene, ranks: Sequence[int], late: I64) -> 
     return float(np.mean(counts)) if counts else 0.0
 
 
-def dense(job: Job, rank: int) -> F64:
-    """Make-up of the time before each N x N collective of a rank.
-
-    Returns
-    -------
-    (k, c) float64, ns
-        Rows as the rank's N x N arrays, columns as `CLASSES`.
-    """
-    r = job.ranks[rank]
-    out = np.zeros((r.row.size, len(CLASSES)))
-    position = np.full(r.digest.collectives.height, -1, np.int64)
-    position[r.row] = np.arange(r.row.size)
-    table = r.digest.lead_up
-    at = position[table["collective"].to_numpy()]
-    code = {c: n for n, c in enumerate(CLASSES)}
-    column = table["class"].replace_strict(code, return_dtype=pl.Int64).to_numpy()
-    keep = at >= 0
-    np.add.at(out, (at[keep], column[keep]), table["ns"].to_numpy()[keep].astype(np.float64))
-    return out
-
-
-def _excess(job: Job, scene: Scene, sides: _Sides) -> F64 | None:
-    """Time per class beyond the median of the peers at the same instance, summed over the late steps.
-
-    Ranks of the finding that meet no peer in a communicator are compared there with the peers' steps.
-    """
-    made = {r: dense(job, r) for r in (*sides.own, *sides.peers) if _has_lead_up(job, r)}
-    out = np.zeros(len(CLASSES))
-    seen = False
-    lonely: list[tuple[Timed, int, Mask]] = []
-    for t in scene.timed:
-        keep = np.isin(t.step, sides.late)
-        if not keep.any():
-            continue
-        with_us = [j for j, r in enumerate(t.comm.members) if int(r) in sides.own]
-        peers = [j for j, r in enumerate(t.comm.members) if int(r) in sides.peers and int(r) in made]
-        if not with_us:
-            continue
-        if not peers:
-            lonely += [(t, j, keep) for j in with_us]
-            continue
-        seen = True
-        usual = np.median(
-            np.stack([made[int(t.comm.members[j])][t.comm.positions[keep, j]] for j in peers]), axis=0
-        )
-        for j in with_us:
-            out += (made[int(t.comm.members[j])][t.comm.positions[keep, j]] - usual).sum(axis=0)
-    if lonely:
-        seen = True
-        usual_step = np.median(
-            np.stack([_per_step(scene, made[p], p, sides.late) for p in sides.peers if p in made]), axis=0
-        )
-        for r in {int(t.comm.members[j]) for t, j, _ in lonely}:
-            if not _meets_peers(scene, r, sides.peers):
-                out += (_per_step(scene, made[r], r, sides.late) - usual_step).sum(axis=0)
-    return out if seen else None
-
-
-def _meets_peers(scene: Scene, rank: int, peers: Sequence[int]) -> bool:
-    return any(rank in t.comm.members and np.isin(t.comm.members, peers).any() for t in scene.timed)
-
-
-def _per_step(scene: Scene, made: F64, rank: int, late: I64) -> F64:
-    """(steps, classes) time before a rank's collectives, summed per late step."""
-    out = np.zeros((late.size, made.shape[1]))
-    for t in scene.timed:
-        for j in np.flatnonzero(t.comm.members == rank):
-            place = np.searchsorted(late, t.step)
-            hit = (place < late.size) & (late[np.minimum(place, late.size - 1)] == t.step)
-            np.add.at(out, place[hit], made[t.comm.positions[hit, j]])
-    return out
-
-
-def _rows(job: Job, scene: Scene, rank: int, late: I64) -> pl.DataFrame:
-    """The pieces of a rank's time before its collectives of the late steps."""
-    r = job.ranks[rank]
-    mine = [
-        r.row[t.comm.positions[np.isin(t.step, late), j]]
-        for t in scene.timed
-        for j in np.flatnonzero(t.comm.members == rank)
-    ]
-    wanted = pl.Series("collective", np.concatenate(mine) if mine else np.empty(0, np.int64), dtype=pl.Int64)
-    return r.digest.lead_up.join(wanted.to_frame(), on="collective", how="semi")
-
-
 def _describe(
-    job: Job, scene: Scene, sides: _Sides, cause: str, main: str, excess: float, detail: dict[str, Any]
+    job: Job, scene: Scene, sides: Sides, cause: str, main: str, excess: float, detail: dict[str, Any]
 ) -> list[str]:
     """Numbers of the carrying class, and the range and call that hold most of its excess."""
     steps = sides.late.size
     tables = {
-        r: _rows(job, scene, r, sides.late).filter(pl.col("class") == main)
+        r: rows_of(job, scene, r, sides.late).filter(pl.col("class") == main)
         for r in (*sides.own, *sides.peers)
     }
 
@@ -323,7 +195,7 @@ def _waits(call: str) -> bool:
     return os_class(call) == "os_wait"
 
 
-def _kernels(job: Job, scene: Scene, sides: _Sides, detail: dict[str, Any]) -> tuple[str, list[str]]:
+def _kernels(job: Job, scene: Scene, sides: Sides, detail: dict[str, Any]) -> tuple[str, list[str]]:
     """Tell more work from slower work by the kernels' signatures."""
 
     def part(r: int) -> tuple[Digest, frozenset[int] | None, int]:

@@ -9,39 +9,30 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rankdiff.advice import advice
-from rankdiff.bottleneck import Bottleneck, Pattern, find_bottleneck, parts_of, patterns
-from rankdiff.causes import Scene, explain
+from rankdiff.bottleneck import Bottleneck, Pattern
+from rankdiff.causes import explain
 from rankdiff.clocks import Clock, fit_clocks
+from rankdiff.court import Island
 from rankdiff.digest import Digest
+from rankdiff.excess import Scene
 from rankdiff.fabric import Transfer, slow_transfers, transfers
 from rankdiff.findings import Finding, is_loud
 from rankdiff.inference import inferred_groups, without_payloads
 from rankdiff.instances import Timed, label_instances, steps_of, timed
 from rankdiff.job import Job, build_job
-from rankdiff.makeup import PARTS, make_up, unmatched_nccl
-from rankdiff.matching import Communicator, Matching, match, other_runs, payload_groups
+from rankdiff.makeup import unmatched_nccl
+from rankdiff.matching import Communicator, Matching, match, payload_groups
 from rankdiff.notes import Note
+from rankdiff.rank_figures import RankFigures, rank_figures, time_spent
+from rankdiff.remarks import lost_notes, no_data_range, rank_notes, twin_notes, why_nothing
 from rankdiff.reports.identity import Identity
+from rankdiff.runs import other_runs
 from rankdiff.stalls import common_stall
-from rankdiff.verdict import Island, Judgement, judge, warm_up_step
+from rankdiff.verdict import Judgement, judge, warm_up_step
 from rankdiff.waits import Waits, delay_shares, islands, waits
 
 I64 = NDArray[np.int64]
 F64 = NDArray[np.float64]
-
-
-@dataclass(frozen=True)
-class RankFigures:
-    """What the comparison says of one rank, over the steps judged; None: not assessed."""
-
-    collectives: int  # matched N x N instances, warm-up included
-    wait_ns: int | None
-    imposed_wait_ns: int | None
-    delay_ns: float | None
-    delay_share: float | None
-    lateness_ns_median: float | None  # median over steps of its largest lateness in the step
-    last_count: int | None
-    make_up_ns: dict[str, int] | None  # per part, summed over the steps judged that have a length
 
 
 @dataclass(frozen=True)
@@ -98,7 +89,7 @@ def compare_digests(
     Comparison
     """
     pairs = sorted(zip(identities, digests, strict=True), key=lambda p: p[0].rank)
-    notes = [n for i, d in pairs for n in _rank_notes(i, d)] + _no_data_range(pairs)
+    notes = [n for i, d in pairs for n in rank_notes(i, d)] + no_data_range(pairs)
     usable = [(i, d) for i, d in pairs if d.collectives.filter(d.collectives["op_class"] == "nxn").height]
     job = build_job([d for _, d in usable], [i for i, _ in usable])
     strangers = other_runs(job)
@@ -122,7 +113,7 @@ def compare_digests(
         groups, found = inferred_groups(job) if len(job.ranks) > 1 else ([], [])
         notes += found
     matching = match(job, groups)
-    notes += [*matching.notes, *_lost_notes(job, matching)]
+    notes += [*matching.notes, *lost_notes(job, matching)]
     labelled = [_labelled(job, matching.communicators, ranks) for ranks in _islands(job, matching)]
     warm = {
         c.id: _first_step(step) for island in labelled for c, step in zip(island[0], island[2], strict=True)
@@ -134,10 +125,10 @@ def compare_digests(
     judgements = tuple(_judged(job, clock, island, uncertainty, missing) for island, _ in made)
     figures: dict[int, RankFigures] = {}
     for (island, waited), judgement in zip(made, judgements, strict=True):
-        figures |= _figures(job, clock, island, waited, judgement)
-        notes += _twin_notes(job, island, waited, judgement)
+        figures |= rank_figures(job, clock, island, waited, judgement)
+        notes += twin_notes(job, island, waited, judgement)
     verdict = _verdict(pairs, job, made, judgements, _slow_transfers(job, made, judgements))
-    whole, each, seen = _time_spent(job, made, judgements, figures)
+    whole, each, seen = time_spent(job, made, judgements, figures)
     return Comparison(
         job=job,
         identities=tuple(i for i, _ in pairs),
@@ -156,61 +147,6 @@ def compare_digests(
         transfers=tuple(t for island, waited in made for t in transfers(job, island.timed, waited)),
         notes=tuple(notes),
     )
-
-
-def _rank_notes(identity: Identity, digest: Digest) -> list[Note]:
-    info, notes = digest.info, []
-    if info.hidden_by_graphs:
-        notes.append(
-            Note(
-                "collectives_in_graphs",
-                f"rank {identity.label}: CUDA graphs were traced whole, collectives inside them are not visible "
-                "(capture with --cuda-graph-trace=node)",
-                (identity.rank,),
-            )
-        )
-    elif not info.nccl_kernels:
-        top = ", ".join(info.top_kernels[:10]) or "none at all"
-        notes.append(
-            Note(
-                "no_collectives",
-                f"rank {identity.label}: no NCCL kernels; kernels seen: {top}",
-                (identity.rank,),
-            )
-        )
-    return notes
-
-
-def _no_data_range(pairs: Sequence[tuple[Identity, Digest]]) -> list[Note]:
-    """Say which NVTX names there are when none of them is data loading."""
-    named = [(i, d) for i, d in pairs if d.info.top_nvtx]
-    if not named or any(d.info.data_ranges for _, d in pairs):
-        return []
-    top = list(dict.fromkeys(name for _, d in named for name in d.info.top_nvtx))[:8]
-    return [
-        Note(
-            "no_data_range",
-            f"no NVTX range is known as data loading (choose with --data-range); the most frequent are: {', '.join(top)}",
-        )
-    ]
-
-
-def _lost_notes(job: Job, matching: Matching) -> list[Note]:
-    """The profiler's own warnings, where counts diverge; complete captures carry the same words."""
-    short = {int(r) for c in matching.communicators for r, n in zip(c.members, c.lost, strict=True) if n}
-    short |= {r for c in matching.communicators for r in c.minority}
-    out = []
-    told = [job.ranks[r].identity for r in sorted(short) if job.ranks[r].digest.info.lost_events]
-    if told:
-        out.append(
-            Note(
-                "events_lost",
-                f"rank {', '.join(i.label for i in told)}: collectives differ in number from the others', and the "
-                "profiler says that events may be missing: possible event loss",
-                tuple(i.rank for i in told),
-            )
-        )
-    return out
 
 
 def _islands(job: Job, matching: Matching) -> list[list[int]]:
@@ -262,34 +198,6 @@ def _slow_transfers(
     )
 
 
-def _time_spent(
-    job: Job,
-    made: Sequence[tuple[Island, tuple[Waits, ...]]],
-    judgements: Sequence[Judgement],
-    figures: dict[int, RankFigures],
-) -> tuple[Bottleneck | None, dict[int, Bottleneck], tuple[Pattern, ...]]:
-    """Bottleneck of the job and of each rank, and the patterns, over the steps that have a length."""
-    parts: dict[int, dict[str, float]] = {}
-    seen: list[Pattern] = []
-    for (island, _), judgement in zip(made, judgements, strict=True):
-        steps = int((island.included & ~np.isnan(island.steps.step_ns)).sum())
-        if not steps:
-            continue
-        ranks = [job.ranks[r] for r in island.ranks]
-        numbers = [r.identity.rank for r in ranks]
-        digests = [r.digest for r in ranks]
-        made_up = [figures[n].make_up_ns for n in numbers]
-        for n, d, m in zip(numbers, digests, made_up, strict=True):
-            if m is not None:
-                parts[n] = parts_of(d, m, steps)
-        late = frozenset(r for f in judgement.findings if is_loud(f) for r in f.ranks)
-        seen += patterns(numbers, digests, made_up, steps, island.step_ns, late)
-    somebody = any(is_loud(f) for j in judgements for f in j.findings)
-    each = {n: find_bottleneck([p], somebody) for n, p in parts.items()}
-    whole = find_bottleneck(list(parts.values()), somebody) if parts else None
-    return whole, each, tuple(seen)
-
-
 def _first_step(step: I64) -> NDArray[np.bool_]:
     """Instances of the first captured step: left out of the clock fit."""
     return np.asarray(step == step.min())
@@ -335,67 +243,6 @@ def _transfer(
     return out / len(ranks)
 
 
-def _figures(
-    job: Job, clock: Clock, island: Island, waited: Sequence[Waits], judgement: Judgement
-) -> dict[int, RankFigures]:
-    out = {}
-    assessed = judgement.status != "not_assessed" or judgement.reason == "missing_ranks"
-    included = island.included
-    for i, r in enumerate(island.ranks):
-        count = wait = imposed = last = 0
-        late = np.full(island.steps.size, np.iinfo(np.int64).min)
-        for t, w in zip(island.timed, waited, strict=True):
-            for j in np.flatnonzero(t.comm.members == r):
-                keep = included[t.step]
-                count += t.step.size
-                wait += int(w.wait[keep, j].sum())
-                imposed += int(w.imposed[keep, j].sum())
-                last += int((w.last[keep] == j).sum())
-                np.maximum.at(late, t.step, w.lateness[:, j])
-        late = late[included & (late > np.iinfo(np.int64).min)]
-        parts = make_up(job, clock, r, island.timed, waited, island.steps)
-        delay = float(island.delta[i, included].sum())
-        identity = job.ranks[r].identity
-        out[identity.rank] = RankFigures(
-            collectives=count,
-            wait_ns=wait,
-            imposed_wait_ns=imposed,
-            delay_ns=delay if assessed else None,
-            delay_share=delay / island.measured_ns if assessed and island.measured_ns > 0 else None,
-            lateness_ns_median=float(np.median(late)) if late.size else None,
-            last_count=last,
-            make_up_ns={p: int(parts[p][included].sum()) for p in PARTS},
-        )
-    return out
-
-
-def _twin_notes(job: Job, island: Island, waited: Sequence[Waits], judgement: Judgement) -> list[Note]:
-    """Check the verdict without any clock: who makes others wait has the shortest collectives itself."""
-    notes = []
-    for f in judgement.findings:
-        if not is_loud(f):
-            continue
-        rows = [r for r in island.ranks if job.ranks[r].identity.rank in f.ranks]
-        late = np.flatnonzero(island.included)[np.array(f.late_mask)]
-        own, others = [], []
-        for t, w in zip(island.timed, waited, strict=True):
-            mine = np.isin(t.comm.members, rows)
-            keep = np.isin(t.step, late)
-            if mine.any() and not mine.all():
-                own.append(w.clock_free[keep][:, mine].sum() / mine.sum())
-                others.append(w.clock_free[keep][:, ~mine].sum() / (~mine).sum())
-        if own and sum(own) >= sum(others):
-            notes.append(
-                Note(
-                    "clock_suspect",
-                    f"{'node ' + str(f.node) if f.kind == 'late_node' else f'rank {f.rank}'} arrives last on the "
-                    "fitted clocks, but its collectives are not shorter than the others': the clocks are suspect",
-                    f.ranks,
-                )
-            )
-    return notes
-
-
 def _verdict(
     pairs: Sequence[tuple[Identity, Digest]],
     job: Job,
@@ -406,7 +253,7 @@ def _verdict(
     """One answer for the job out of its islands': the worst that was found."""
     order = ("straggler", "rotating", "balanced", "not_assessed")
     if not judgements:
-        reason, message = _why_nothing(pairs, job)
+        reason, message = why_nothing(pairs, job)
         return Verdict("not_assessed", reason, message, (), None, None, None)
     status = min((j.status for j in judgements), key=order.index)
     first = next(j for j in judgements if j.status == status)
@@ -430,30 +277,4 @@ def _verdict(
         max(thresholds) if thresholds else None,
         waits_ / steps if assessed and steps else None,
         waits_ / measured if assessed and measured > 0 else None,
-    )
-
-
-def _why_nothing(pairs: Sequence[tuple[Identity, Digest]], job: Job) -> tuple[str, str]:
-    if len(pairs) == 1:
-        return "one_rank", (
-            "only one rank was captured: one report per rank is needed. If several were expected, their names may "
-            "have overwritten each other (nsys profile -o prof_%h_%q{SLURM_PROCID})"
-        )
-    if any(d.info.hidden_by_graphs and not d.info.nccl_kernels for _, d in pairs):
-        return "collectives_in_graphs", (
-            "the NCCL kernels are hidden inside CUDA graphs that were traced whole: capture with "
-            "--cuda-graph-trace=node"
-        )
-    if not job.ranks and any(d.info.nccl_kernels for _, d in pairs):
-        return "no_nxn_collectives", (
-            "the NCCL kernels in these reports are point-to-point or rooted; only operations in which all members "
-            "wait for the last (all-reduce, all-gather, reduce-scatter) tell who is late"
-        )
-    if not job.ranks:
-        return "no_collectives", "no NCCL kernels in any report; capture with nsys profile -t cuda,nvtx,osrt"
-    if len(job.ranks) == 1:
-        return "one_rank", "only one rank has usable collectives: one report per rank is needed"
-    return "nothing_matched", (
-        "no all-reduce or other N x N collective could be matched across the ranks: capture overlapping windows, and "
-        "export with --include-blobs=true"
     )

@@ -17,8 +17,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rankdiff.job import Job, JobRank
-from rankdiff.matching import Choice, Group, settle, shifts_between
+from rankdiff.matching import Group
 from rankdiff.notes import Note
+from rankdiff.shifts import Choice, settle, shifts_between
 
 I64 = NDArray[np.int64]
 

@@ -17,6 +17,7 @@ from rankdiff.spans import RankSpans
 from rankdiff.tracks import collectives_of
 from rankdiff.windows import Window, common_time
 
+
 @dataclass(frozen=True)
 class Lanes:
     """What is drawn of one rank; times in ns since the window's start."""
@@ -45,6 +46,7 @@ class Lanes:
             **self.idle,
         }
         return {name: int((end - start).sum()) for name, (start, end) in parts.items()}
+
 
 def lanes_of(c: Comparison, window: Window, i: Identity, spans: RankSpans, meet: Encounters) -> Lanes:
     """Put the events of a rank on the common clock."""
@@ -78,5 +80,3 @@ def _innermost(calls: pl.DataFrame) -> pl.DataFrame:
 def united(rows: pl.DataFrame) -> tuple[I64, I64]:
     """Union of the rows of a table."""
     return union(rows["start_ns"].to_numpy(), rows["end_ns"].to_numpy())
-
-

@@ -9,7 +9,7 @@ import numpy as np
 import polars as pl
 
 from rankdiff.kernels.intervals import I64
-from rankdiff.kernels.lanes import lanes
+from rankdiff.kernels.tracks import tracks
 from rankdiff.windows import Window
 
 
@@ -40,8 +40,8 @@ class Placing:
         return moved.sort("start_ns", -pl.col("end_ns"), maintain_order=True)
 
 
-def in_lanes(rows: pl.DataFrame) -> Iterator[tuple[int, pl.DataFrame]]:
+def in_tracks(rows: pl.DataFrame) -> Iterator[tuple[int, pl.DataFrame]]:
     """Parts of placed rows in which any two nest or do not touch, each with its number from 0."""
-    at = lanes(rows["start_ns"].to_numpy(), rows["end_ns"].to_numpy())
+    at = tracks(rows["start_ns"].to_numpy(), rows["end_ns"].to_numpy())
     for n in range(int(at.max(initial=-1)) + 1):
         yield n, rows.filter(pl.Series(at == n))

@@ -3,51 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
 
-from rankdiff.findings import MAJOR_SHARE, MINOR_SHARE, Finding, is_loud, late_steps, pattern_of
-from rankdiff.instances import Steps, Timed
+from rankdiff.court import Court, Island
+from rankdiff.findings import MAJOR_SHARE, MINOR_SHARE, Finding, is_loud
 from rankdiff.job import Job
-from rankdiff.significance import ALPHA, fewest_steps, mean_ci95, p_value
+from rankdiff.significance import fewest_steps
 from rankdiff.units import share as percent
-from rankdiff.waits import delay_shares
 
 F64 = NDArray[np.float64]
 Mask = NDArray[np.bool_]
 
 _FLOOR_NS = 50_000.0
-# A node is late when most of its ranks carry the delay: otherwise it is one of its ranks.
-_CARRIED_BY = 0.75
-
-
-@dataclass(frozen=True)
-class Island:
-    """Ranks that meet in N x N collectives, with everything a verdict on them needs."""
-
-    ranks: tuple[int, ...]  # job rank indices
-    timed: tuple[Timed, ...]
-    steps: Steps
-    delta: F64  # (n, k) ns: delay share of each rank in each step
-    included: Mask  # (k,) False: the warm-up step
-    unmatched_ns: NDArray[np.int64]  # (n, k) NCCL time outside matched N x N instances
-    transfer_ns: F64  # (k,) summed transfer of a rank's instances, mean over ranks
-
-    @property
-    def step_ns(self) -> float:
-        """Median step time of the included steps; nan when no step has a time."""
-        known = self.steps.step_ns[self.included]
-        known = known[~np.isnan(known)]
-        return float(np.median(known)) if known.size else float("nan")
-
-    @property
-    def measured_ns(self) -> float:
-        """Summed step time of the included steps; a first step without a start counts as a median one."""
-        return float(
-            np.where(np.isnan(self.steps.step_ns), self.step_ns, self.steps.step_ns)[self.included].sum()
-        )
 
 
 @dataclass(frozen=True)
@@ -104,7 +74,7 @@ def judge(
         words = f"{k} step(s) captured, {need} needed to tell {len(island.ranks)} ranks apart: capture a longer window"
         return Judgement("not_assessed", "too_few_steps", words, (), None)
     threshold = max(MINOR_SHARE * step_ns, 3.0 * uncertainty_ns, _FLOOR_NS)
-    court = _Court(job, island, threshold, uncertainty_ns)
+    court = Court(job, island, threshold, uncertainty_ns)
     findings = court.late_nodes()
     findings += court.late_ranks({r for f in findings for r in court.indices(f)})
     findings = [court.inherited(f) for f in findings]
@@ -147,215 +117,3 @@ def _ranks(missing: Sequence[int]) -> str:
     """Name missing ranks with the verb that fits."""
     shown = ", ".join(map(str, missing[:8])) + (", ..." if len(missing) > 8 else "")
     return f"rank {shown} was" if len(missing) == 1 else f"ranks {shown} were"
-
-
-class _Court:
-    """The tests on one island; nothing here outlives a call of `judge`."""
-
-    def __init__(self, job: Job, island: Island, threshold: float, uncertainty: float) -> None:
-        self.job, self.island = job, island
-        self.threshold, self.uncertainty = threshold, uncertainty
-        self.delta = island.delta[:, island.included]
-        self.k = self.delta.shape[1]
-        self.step_ns = island.step_ns
-        self.labels = [x for x, keep in zip(island.steps.labels, island.included, strict=True) if keep]
-        nodes = [job.ranks[r].node for r in island.ranks]
-        self.node_names = list(dict.fromkeys(nodes))
-        self.node_at = np.array([self.node_names.index(n) for n in nodes])
-        sizes = np.bincount(self.node_at)
-        # With one node, or one rank a node, only ranks can be judged, and get the whole error rate.
-        self.judge_nodes = len(self.node_names) > 1 and int(sizes.max()) > 1
-        self.alpha = ALPHA / 2 if self.judge_nodes else ALPHA
-
-    def indices(self, f: Finding) -> list[int]:
-        """Rows of the island that a finding concerns."""
-        return [i for i, r in enumerate(self.island.ranks) if self.job.ranks[r].identity.rank in f.ranks]
-
-    def late_nodes(self) -> list[Finding]:
-        """Nodes that pass the test and are carried by most of their ranks, most delayed first."""
-        if not self.judge_nodes:
-            return []
-        nodes = np.arange(len(self.node_names))
-        per_node = self._node_means(self.delta)
-        sums = np.stack([self.delta[self.node_at == h].sum(axis=0) for h in nodes])
-        among = np.ones(nodes.size, np.bool_)
-        found: list[Finding] = []
-        for h in sorted(nodes, key=lambda h: -per_node[h].sum()):
-            if sums[h].mean() < self.threshold:
-                continue
-            p = p_value(per_node, int(h), among)
-            if p > self.alpha:
-                break
-            members = np.flatnonzero(self.node_at == h)
-            carried = self.delta[members].sum(axis=1) >= 0.5 * per_node[h].sum()
-            if carried.mean() >= _CARRIED_BY and members.size > 1:
-                moved = self._moved(members)
-                p_moved = p_value(self._node_means(moved), int(h), among)
-                if p_moved <= self.alpha and moved[members].sum(axis=0).mean() >= self.threshold:
-                    found.append(self._finding("late_node", members, sums[h], max(p, p_moved)))
-            among[h] = False  # explained, by the node or by one of its ranks
-            if among.sum() < 2:
-                break
-        return found
-
-    def late_ranks(self, taken: set[int]) -> list[Finding]:
-        """Ranks that pass the test, most delayed first; `taken` rows are out of the comparison."""
-        among = np.array([i not in taken for i in range(self.delta.shape[0])])
-        found: list[Finding] = []
-        for i in sorted(np.flatnonzero(among), key=lambda i: -self.delta[i].sum()):
-            if self.delta[i].mean() < self.threshold or among.sum() < 2:
-                break
-            p = p_value(self.delta, int(i), among)
-            if p > self.alpha:
-                break
-            moved = self._moved(np.array([i]))
-            p_moved = p_value(moved, int(i), among)
-            if p_moved <= self.alpha and moved[i].mean() >= self.threshold:
-                found.append(self._finding("late_rank", np.array([i]), self.delta[i], max(p, p_moved)))
-            among[i] = False
-        return found
-
-    def inherited(self, f: Finding) -> Finding:
-        """Lower a finding to a note when the delay lies in NCCL work that could not be matched.
-
-        Such a rank sat in send/recv, or in a communicator with members that were not captured: somebody
-        else's delay passed through it.
-        """
-        rows = self.indices(f)
-        late = np.array(f.late_mask)
-        peers = [i for i in range(self.delta.shape[0]) if i not in rows]
-        if not late.any() or not peers:
-            return f
-        outside = self.island.unmatched_ns[:, self.island.included]
-        excess = outside[rows][:, late].mean(axis=0) - np.median(outside[peers][:, late], axis=0)
-        own = self.delta[rows][:, late].sum(axis=0)
-        if excess.sum() < 0.6 * own.sum():
-            return f
-        return replace(
-            f,
-            severity="note",
-            cause="inherited",
-            evidence=(
-                f"{excess.mean() / 1e6:.1f} ms a late step lie in NCCL kernels outside matched collectives "
-                "(send/recv, or members not captured)",
-            ),
-        )
-
-    def events(self, accused: set[int], rotating: bool) -> list[Finding]:
-        """Single steps that one rank delays by a step or more, which a test over all steps cannot see."""
-        total = self.delta.sum(axis=0)
-        top = self.delta.argmax(axis=0)
-        held = self.delta[top, np.arange(self.k)]
-        big = (held >= 0.5 * total) & (held >= self.step_ns) & (held >= 3 * self.uncertainty)
-        out = []
-        for i in sorted(set(top[big].tolist()) - accused):
-            mine = big & (top == i)
-            heavy = held[mine].sum() >= MAJOR_SHARE * self.island.measured_ns
-            f = self._finding("late_rank", np.array([i]), np.where(mine, self.delta[i], 0.0), None, mine)
-            # The first captured step holds the profiler's start-up, also where it is not out of proportion.
-            only_first = bool(self.island.included[0] and mine[0] and mine.sum() == 1)
-            loud = heavy and not rotating and not only_first
-            out.append(
-                replace(
-                    f, severity="major" if loud else "note", pattern="startup" if only_first else f.pattern
-                )
-            )
-        return out
-
-    def rotating(self) -> Finding | None:
-        """Lateness that moves from rank to rank: large, but nobody's."""
-        total = self.delta.sum(axis=0)
-        top = self.delta.argmax(axis=0)
-        held = self.delta[top, np.arange(self.k)]
-        on = (held >= 0.5 * total) & (held >= MAJOR_SHARE * self.step_ns) & (held > 0)
-        who = sorted(set(top[on].tolist()))
-        if len(who) < 3 or held[on].sum() < MAJOR_SHARE * self.island.measured_ns:
-            return None
-        ranks = tuple(self.job.ranks[self.island.ranks[i]].identity.rank for i in who)
-        first = int(np.flatnonzero(on)[0])
-        return Finding(
-            kind="rotating",
-            severity="major",
-            pattern="rotating",
-            ranks=ranks,
-            delay_ns_per_step=float(held[on].sum() / self.k),
-            delay_share=float(held[on].sum() / self.island.measured_ns),
-            steps_late=int(on.sum()),
-            steps=self.k,
-            first_step=self.labels[first],
-            first_ns=self._start_of(first),
-            late_mask=tuple(on.tolist()),
-            evidence=(
-                f"{len(who)} ranks take turns: in {int(on.sum())} of {self.k} steps one of them holds the rest",
-            ),
-        )
-
-    def startup(self) -> list[Finding]:
-        """A note on the warm-up step that was left out."""
-        if self.island.included.all():
-            return []
-        first = self.island.delta[:, 0]
-        i = int(first.argmax())
-        r = self.job.ranks[self.island.ranks[i]]
-        return [
-            Finding(
-                kind="startup",
-                severity="note",
-                pattern="startup",
-                rank=r.identity.rank,
-                node=r.node,
-                ranks=(r.identity.rank,),
-                delay_ns_per_step=float(first[i]),
-                steps_late=1,
-                steps=1,
-                first_step=self.island.steps.labels[0],
-                evidence=(
-                    f"the first captured step ({self.island.steps.labels[0]}) lost {first.sum() / 1e6:.1f} ms; "
-                    "profiler start-up and first calls fall into it, so it is left out",
-                ),
-            )
-        ]
-
-    def _node_means(self, delta: F64) -> F64:
-        """Mean share of each node's ranks: sums would favour nodes with more ranks."""
-        return np.stack([delta[self.node_at == h].mean(axis=0) for h in range(len(self.node_names))])
-
-    def _moved(self, rows: NDArray[np.int64]) -> F64:
-        """Delay shares with the clock of these ranks moved earlier by its uncertainty in every instance."""
-        earlier = {self.island.ranks[int(i)]: self.uncertainty for i in rows}
-        moved = delay_shares(self.island.timed, self.island.ranks, self.island.steps.size, earlier)
-        return moved[:, self.island.included]
-
-    def _finding(
-        self, kind: str, rows: NDArray[np.int64], delta: F64, p: float | None, late: Mask | None = None
-    ) -> Finding:
-        minor = delta.mean() < MAJOR_SHARE * self.step_ns
-        if late is None:
-            late = late_steps(delta, self.step_ns, self.threshold, bool(minor))
-        pattern, period = pattern_of(late)
-        identities = [self.job.ranks[self.island.ranks[int(i)]].identity for i in rows]
-        first = int(np.flatnonzero(late)[0]) if late.any() else None
-        return Finding(
-            kind=kind,
-            severity="minor" if minor else "major",
-            pattern=pattern,
-            rank=identities[0].rank if kind == "late_rank" else None,
-            node=identities[0].node,
-            ranks=tuple(i.rank for i in identities),
-            delay_ns_per_step=float(delta.mean()),
-            delay_share=float(delta.sum() / self.island.measured_ns),
-            delay_ci95_ns=mean_ci95(delta),
-            p_value=p,
-            steps_late=int(late.sum()),
-            steps=self.k,
-            first_step=self.labels[first] if first is not None else None,
-            first_ns=self._start_of(first) if first is not None else None,
-            period_steps=period,
-            late_mask=tuple(late.tolist()),
-        )
-
-    def _start_of(self, at: int) -> int:
-        """Start of an included step: the last end of the step before, or its own less its length."""
-        k = int(np.flatnonzero(self.island.included)[at])
-        ends = self.island.steps.last_end
-        return int(ends[k - 1]) if k > 0 else int(ends[0] - round(self.step_ns))

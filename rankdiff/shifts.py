@@ -1,0 +1,214 @@
+"""How two ranks' sequences of collectives fit together: candidate shifts, and one clock offset per pair of nodes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rankdiff.job import Job, JobRank
+from rankdiff.kernels.matching import shift_scores
+from rankdiff.notes import Note
+
+I64 = NDArray[np.int64]
+
+# Two shifts whose scores differ by less than this factor (and this much) are as good as each other.
+_TIE_FACTOR = 2.0
+_TIE_NS = 50_000.0
+
+
+@dataclass(frozen=True)
+class Choice:
+    """The plausible shifts of one rank's sequence against a reference rank's."""
+
+    group: int
+    reference: int
+    rank: int
+    shift: I64
+    score: NDArray[np.float64]
+    offset: NDArray[np.float64]
+    anchored: NDArray[np.float64]  # share of overlapping operations with equal step numbers; nan: unknown
+
+
+def shifts_between(job: Job, group: int, reference: tuple[int, I64], other: tuple[int, I64]) -> Choice:
+    """Judge how a rank's sequence fits a reference rank's.
+
+    Parameters
+    ----------
+    job : Job
+    group : int
+        Carried into the result.
+    reference, other : (job rank index, positions in its N x N arrays)
+
+    Returns
+    -------
+    Choice
+        Some 64 shifts, ascending; none when no part of the sequences fits.
+    """
+    (ref, base), (r, positions) = reference, other
+    a, b = sequence(job.ranks[ref], base), sequence(job.ranks[r], positions)
+    na, nb = a[0].size, b[0].size
+    least = (min(na, nb) + 1) // 2
+    shift, score, offset = shift_scores(*a, *b, least - nb, na - least)
+    # A lost event displaces all that follows, so that no shift fits the whole; pieces still fit.
+    more = _pieces(a, b)
+    shift, score, offset = (np.concatenate(pair) for pair in zip((shift, score, offset), more, strict=True))
+    order = np.lexsort((score, shift))  # of the same shift, the best only
+    order = order[np.unique(shift[order], return_index=True)[1]]
+    shift, score, offset = shift[order], score[order], offset[order]
+    x, y = job.ranks[ref].step_number[base], job.ranks[r].step_number[positions]
+    # The best, and whatever the session clocks or the step numbers speak for.
+    best = np.argsort(score, kind="stable")[:48]
+    near = np.argsort(np.abs(offset), kind="stable")[:16]
+    keep = np.unique(np.concatenate([best, near, np.flatnonzero(np.isin(shift, _anchor_shifts(x, y)))]))
+    shift, score, offset = shift[keep], score[keep], offset[keep]
+    return Choice(group, ref, r, shift, score, offset, np.array([_anchor(x, y, int(k)) for k in shift]))
+
+
+def _pieces(
+    a: tuple[I64, I64, I64], b: tuple[I64, I64, I64]
+) -> tuple[I64, NDArray[np.float64], NDArray[np.float64]]:
+    """Shifts under which a piece of `b` fits: when an event is lost, no single shift fits the whole."""
+    na, nb = a[0].size, b[0].size
+    size = max(4, min(64, nb // 4))
+    found = []
+    for at in sorted({0, (nb - size) // 2, nb - size}):
+        if at < 0:
+            continue
+        token, start, end = (x[at : at + size] for x in b)
+        shift, score, offset = shift_scores(*a, token, start, end, 0, na - size)
+        found.append((shift - at, score, offset))
+    if not found:
+        none = np.empty(0)
+        return np.empty(0, np.int64), none, none
+    return tuple(np.concatenate(x) for x in zip(*found, strict=True))  # type: ignore[return-value]
+
+
+def _anchor_shifts(a: I64, b: I64) -> list[int]:
+    """Shifts that bring the first operation of a common numbered step together; the middle one of such steps."""
+    common = np.intersect1d(a[a >= 0], b[b >= 0])
+    if not common.size:
+        return []
+    middle = common[common.size // 2]
+    return [int(np.argmax(a == middle) - np.argmax(b == middle))]
+
+
+def _anchor(a: I64, b: I64, shift: int) -> float:
+    """Share of overlapping operations whose step numbers agree; nan when steps have no numbers."""
+    first, last = max(0, -shift), min(b.size, a.size - shift)
+    x, y = a[first + shift : last + shift], b[first:last]
+    both = (x >= 0) & (y >= 0)
+    return float(np.mean(x[both] == y[both])) if both.any() else float("nan")
+
+
+def sequence(rank: JobRank, positions: I64) -> tuple[I64, I64, I64]:
+    """Tokens, starts and ends of a rank's collectives at these positions."""
+    return rank.token[positions], rank.start[positions], rank.end[positions]
+
+
+def settle(job: Job, choices: Sequence[Choice]) -> tuple[dict[tuple[int, int], float], list[Note]]:
+    """Choose one clock offset per pair of nodes that meets all choices.
+
+    The clearest choices come first; each joins two sets of nodes whose offsets are thereby known, and
+    later choices between them take the candidate nearest to what is known.
+
+    Returns
+    -------
+    offsets : dict
+        (group, job rank index) to the chosen offset in ns, the rank's clock less its reference's.
+    notes : list of Note
+    """
+    notes: list[Note] = []
+    node = job.node_of
+    parent = list(range(len(job.nodes)))
+    potential = [0.0] * len(job.nodes)  # clock of the node less clock of its set's root
+
+    def root(h: int) -> int:
+        while parent[h] != h:
+            h = parent[h]
+        return h
+
+    out: dict[tuple[int, int], float] = {}
+    todo = [c for c in choices if c.shift.size]
+    for c in choices:
+        if not c.shift.size:
+            notes.append(
+                Note(
+                    "no_common_window",
+                    f"rank {job.ranks[c.rank].identity.label} and rank {job.ranks[c.reference].identity.label} "
+                    "share a communicator, but no part of their captures fits together",
+                    (job.ranks[c.rank].identity.rank,),
+                )
+            )
+    same = [c for c in todo if node[c.rank] == node[c.reference]]
+    for c in same:
+        out[c.group, c.rank] = nearest(c, 0.0)
+    # Many operations and a clear winner say most.
+    cross = sorted(
+        (c for c in todo if node[c.rank] != node[c.reference]), key=lambda c: (-_clarity(c), c.group, c.rank)
+    )
+    for c in cross:
+        p, q = int(node[c.reference]), int(node[c.rank])
+        if root(p) == root(q):
+            known = potential[q] - potential[p]
+            out[c.group, c.rank] = nearest(c, known)
+            continue
+        offset, clear = _prior(c)
+        if not clear:
+            a, b = job.ranks[c.reference].identity, job.ranks[c.rank].identity
+            notes.append(
+                Note(
+                    "ambiguous_shift",
+                    f"the steps are so regular that {a.node} and {b.node} fit together in several ways; the "
+                    "session clocks chose one (numbered NVTX step ranges would settle it)",
+                    (b.rank,),
+                )
+            )
+        out[c.group, c.rank] = offset
+        rp, rq = root(p), root(q)
+        # potential[q] - potential[p] must become `offset` for all nodes of q's set.
+        delta = potential[p] + offset - potential[q]
+        for h in range(len(parent)):
+            if root(h) == rq and h != rq:
+                potential[h] += delta
+        potential[rq] += delta
+        parent[rq] = rp
+    return out, notes
+
+
+def _plausible(c: Choice) -> NDArray[np.bool_]:
+    ok = c.score <= _TIE_FACTOR * c.score.min() + _TIE_NS
+    # Numbered steps decide where they are not contradicted by the ends.
+    if np.nanmax(c.anchored, initial=-1.0) >= 0.9:
+        anchored = (c.anchored >= 0.9) & (c.score <= 4 * c.score.min() + 1_000_000)
+        if anchored.any():
+            return np.asarray(anchored)
+    return np.asarray(ok)
+
+
+def _clarity(c: Choice) -> float:
+    """How far the second-best shift is behind the best; larger is clearer."""
+    ok = _plausible(c)
+    if ok.sum() > 1:
+        return 0.0
+    rest = c.score[~ok]
+    best = c.score[ok].min()
+    return float(rest.min() / (best + 1_000.0)) if rest.size else 1e9
+
+
+def nearest(c: Choice, known: float) -> float:
+    """Offset of the candidate that agrees best with a known clock offset, among those not absurd."""
+    ok = c.score <= 5 * c.score.min() + 1_000_000
+    offsets = c.offset[ok]
+    return float(offsets[np.argmin(np.abs(offsets - known))])
+
+
+def _prior(c: Choice) -> tuple[float, bool]:
+    """Offset of the best shift; ties are settled by the session clocks, and said when these are too coarse."""
+    ok = _plausible(c)
+    offsets = c.offset[ok]
+    by_clock = np.sort(np.abs(offsets))
+    chosen = float(offsets[np.argmin(np.abs(offsets))])
+    return chosen, bool(by_clock.size == 1 or by_clock[1] > 1.5 * by_clock[0] + 1_000_000)
