@@ -24,7 +24,14 @@ from rankdiff.makeup import unmatched_nccl
 from rankdiff.matching import Communicator, Matching, match, payload_groups
 from rankdiff.notes import Note
 from rankdiff.rank_figures import RankFigures, rank_figures, time_spent
-from rankdiff.remarks import lost_notes, no_data_range, rank_notes, twin_notes, why_nothing
+from rankdiff.remarks import (
+    lost_notes,
+    no_data_range,
+    rank_notes,
+    twin_notes,
+    unclassified_calls,
+    why_nothing,
+)
 from rankdiff.reports.identity import Identity
 from rankdiff.runs import other_runs
 from rankdiff.stalls import common_stall
@@ -89,7 +96,7 @@ def compare_digests(
     Comparison
     """
     pairs = sorted(zip(identities, digests, strict=True), key=lambda p: p[0].rank)
-    notes = [n for i, d in pairs for n in rank_notes(i, d)] + no_data_range(pairs)
+    notes = [n for i, d in pairs for n in rank_notes(i, d)] + no_data_range(pairs) + unclassified_calls(pairs)
     usable = [(i, d) for i, d in pairs if d.collectives.filter(d.collectives["op_class"] == "nxn").height]
     job = build_job([d for _, d in usable], [i for i, _ in usable])
     strangers = other_runs(job)

@@ -55,6 +55,16 @@ def no_data_range(pairs: Sequence[tuple[Identity, Digest]]) -> list[Note]:
     ]
 
 
+def unclassified_calls(pairs: Sequence[tuple[Identity, Digest]]) -> list[Note]:
+    """Name the OS calls of unknown kind that time was spent in: it counts as host code."""
+    names = sorted({name for _, d in pairs for name in d.info.unclassified_calls})
+    if not names:
+        return []
+    ranks = tuple(i.rank for i, d in pairs if d.info.unclassified_calls)
+    shown = ", ".join(names[:10]) + (", ..." if len(names) > 10 else "")
+    return [Note("unclassified_calls", f"OS calls of unknown kind count as host code: {shown}", ranks)]
+
+
 def lost_notes(job: Job, matching: Matching) -> list[Note]:
     """The profiler's own warnings, where counts diverge; complete captures carry the same words."""
     short = {int(r) for c in matching.communicators for r, n in zip(c.members, c.lost, strict=True) if n}
