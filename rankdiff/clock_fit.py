@@ -47,7 +47,7 @@ def node_fits(
         for j in range(present.size):
             if j != hub:
                 d = by_node[:, j] - by_node[:, hub]
-                edges.append((int(present[hub]), int(present[j]), _fit(by_node[:, hub], d, centre)))
+                edges.append((int(present[hub]), int(present[j]), _fit(by_node[:, hub], d, centre, _surety(present.size - 1))))
     linked = _sets(n_nodes, [(p, q) for p, q, _ in edges])
     offsets = _solve(
         n_nodes, linked, [(p, q, f.offset, f.points / max(f.sigma, 1_000.0) ** 2) for p, q, f in edges]
@@ -91,7 +91,7 @@ def _refine(
             diffs.setdefault(int(h), []).append(by_node[:, j] - middle)
     out = list(fits)
     for h in times:
-        more = _fit(np.concatenate(times[h]), np.concatenate(diffs[h]), centre)
+        more = _fit(np.concatenate(times[h]), np.concatenate(diffs[h]), centre, _surety(len(times)))
         out[h] = replace(fits[h], offset=fits[h].offset + more.offset, rate=fits[h].rate + more.rate)
     for s in set(linked):  # the first node of each set keeps its own clock
         inside = [h for h in range(len(out)) if linked[h] == s]
@@ -106,7 +106,12 @@ def _undo(t: F64, f: Fit, centre: float) -> F64:
     return out - f.step * (t >= f.step_at) if f.step_at is not None else out
 
 
-def _fit(t: F64, d: F64, centre: float) -> Fit:
+def _surety(nodes: int) -> float:
+    """Standard errors that a rate must exceed: three, and more the more nodes are tried."""
+    return float(np.sqrt(9.0 + 2.0 * np.log(max(nodes, 1))))
+
+
+def _fit(t: F64, d: F64, centre: float, surety: float) -> Fit:
     """Robust line through clock differences, with one jump when that explains them far better."""
     order = np.argsort(t, kind="stable")
     t, d = t[order], d[order]
@@ -117,18 +122,18 @@ def _fit(t: F64, d: F64, centre: float) -> Fit:
         d = np.array([np.median(d[p]) for p in parts])
     else:
         scale = 1.0
-    line = _line(t, d, centre)
+    line = _line(t, d, centre, surety)
     at, step = best_step(d, max(5, t.size // 20))
     if at > 0 and abs(step) > 100_000.0:
         jump = np.where(np.arange(d.size) >= at, step, 0.0)
-        stepped = _line(t, d - jump, centre)
+        stepped = _line(t, d - jump, centre, surety)
         if stepped.sigma < 0.4 * line.sigma and abs(step) > 6 * stepped.sigma:
             middle = float((t[at - 1] + t[at]) / 2)
             return replace(stepped, step_at=middle, step=float(step), sigma=stepped.sigma * scale)
     return replace(line, sigma=line.sigma * scale)
 
 
-def _line(t: F64, d: F64, centre: float) -> Fit:
+def _line(t: F64, d: F64, centre: float, surety: float) -> Fit:
     n = t.size
     rate = float(theil_sen_slope(t, d)) if n >= 4 else 0.0
     spread = float(np.std(t))
@@ -136,7 +141,7 @@ def _line(t: F64, d: F64, centre: float) -> Fit:
     # Standard error of a Theil-Sen slope is that of least squares within a few percent.
     if (
         not spread
-        or abs(rate) < 3.0 * robust_sigma(rest) / (spread * np.sqrt(_independent(rest)))
+        or abs(rate) < surety * robust_sigma(rest) / (spread * np.sqrt(_independent(rest)))
         or abs(rate) > _MOST_RATE
     ):
         rate = 0.0

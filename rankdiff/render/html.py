@@ -34,7 +34,7 @@ tr.strong td { font-weight: 600; background: #fdf1f0; }
 dl { display: grid; grid-template-columns: max-content 1fr; gap: .3rem 1.2rem; margin: .6rem 0; }
 dt { color: #57606a; } dd { margin: 0; }
 figure { margin: 1.2rem 0 1.8rem; break-inside: avoid; }
-figure img { max-width: 100%; height: auto; border: 1px solid #e4e8ec; }
+figure img { width: 100%; height: auto; border: 1px solid #e4e8ec; }
 figcaption { color: #3d444d; font-size: .94rem; margin-top: .35rem; }
 pre { background: #f6f8fa; padding: .8rem 1rem; overflow-x: auto; font-size: .88rem; }
 @media print { body { margin: 0; max-width: none; font-size: 11pt; } }
