@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import shutil
 import sys
+from dataclasses import fields, is_dataclass
 from pathlib import Path
 from typing import Any
 
@@ -44,12 +45,16 @@ def render(folder: Path, pictures: bool) -> dict[str, bytes]:
     return kept | {
         "compare.txt": to_text(c, notes).encode(),
         "inspect.txt": inspection(read(paths)).encode(),
-        "plotted.json": (json.dumps(plotted, indent=1, sort_keys=True) + "\n").encode(),
+        "plotted.json": (json.dumps(plotted, separators=(",", ":"), sort_keys=True) + "\n").encode(),
     }
 
 
 def _plain(x: Any) -> Any:
     """Plotted values to four digits: the last bits of a sum are nobody's business."""
+    if is_dataclass(x) and not isinstance(x, type):
+        return _plain({f.name: getattr(x, f.name) for f in fields(x)})
+    if isinstance(x, (set, frozenset)):
+        return _plain(sorted(x))
     if isinstance(x, dict):
         return {str(k): _plain(v) for k, v in x.items()}
     if isinstance(x, np.ndarray):
