@@ -52,6 +52,7 @@ def explain(job: Job, scene: Scene, finding: Finding, accused: Iterable[int]) ->
     own = tuple(r for r in scene.ranks if job.ranks[r].identity.rank in finding.ranks)
     guilty = set(accused) | set(own)
     peers = tuple(r for r in scene.ranks if r not in guilty) or tuple(r for r in scene.ranks if r not in own)
+    own, peers = _equipped(job, own, peers)
     sides = Sides(own, peers, scene.steps[np.array(finding.late_mask, np.bool_)])
     if not sides.late.size or not peers or not all(has_lead_up(job, r) for r in own):
         return finding
@@ -60,10 +61,17 @@ def explain(job: Job, scene: Scene, finding: Finding, accused: Iterable[int]) ->
         return finding
     rows = [scene.ranks.index(r) for r in own]
     delay = float(scene.delta[rows][:, np.array(finding.late_mask, np.bool_)].sum())
+    explained = float(excess[excess > 0].sum())
+    bare = _more_kernel_time(job, scene, sides)
+    if bare is not None:
+        # Peers hide compute under their waits, so that equal compute lies bare on the late rank: that explains
+        # where its time went, but only kernel time that the peers do not have at all is more work.
+        at = CLASSES.index("gpu_work")
+        excess[at] = min(excess[at], max(0.0, bare))
     positive = {c: float(x) for c, x in zip(CLASSES, excess, strict=True) if x > 0}
     total = sum(positive.values())
     shares = {c: x / total for c, x in sorted(positive.items(), key=lambda i: -i[1])} if total > 0 else {}
-    cause = _name(job, scene, sides, shares, positive, total, delay)
+    cause = _name(job, scene, sides, shares, positive, explained, delay)
     steps = sides.late.size
     detail: dict[str, Any] = {
         "range": None,
@@ -87,11 +95,33 @@ def explain(job: Job, scene: Scene, finding: Finding, accused: Iterable[int]) ->
             f"what rank{'s' * (len(own) > 1)} {', '.join(job.ranks[r].identity.label for r in own)} did differently "
             f"before the collectives explains {share(total / delay if delay > 0 else 0.0)} of the delay"
         )
+    blind = "OSRT_API" not in _tables(job, own[0])
+    if cause == "host" and blind:
+        evidence.append("OS calls were not captured there: this may be a system call as well as code")
     if cause == "gpu_work":
         cause, words = _kernels(job, scene, sides, detail)
         evidence += words
     severity = "note" if cause in ("inherited", "profiler") else finding.severity
     return replace(finding, cause=cause, cause_detail=detail, evidence=tuple(evidence), severity=severity)
+
+
+_EVIDENCE = ("CUPTI_ACTIVITY_KIND_RUNTIME", "NVTX_EVENTS", "OSRT_API")
+
+
+def _tables(job: Job, rank: int) -> frozenset[str]:
+    return frozenset(t for t in _EVIDENCE if t in job.ranks[rank].digest.info.tables)
+
+
+def _equipped(
+    job: Job, own: tuple[int, ...], peers: tuple[int, ...]
+) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """The ranks that can say why: of those accused the best captured, and peers captured as well as they."""
+    if not own or not peers:
+        return own, peers
+    most = max(len(_tables(job, r)) for r in own)
+    best = tuple(r for r in own if len(_tables(job, r)) == most)
+    alike = tuple(p for p in peers if _tables(job, p) >= _tables(job, best[0]))
+    return best, alike or peers
 
 
 def _name(
@@ -193,6 +223,20 @@ def _waits(call: str) -> bool:
     from rankdiff.reports.call_names import os_class
 
     return os_class(call) == "os_wait"
+
+
+def _more_kernel_time(job: Job, scene: Scene, sides: Sides) -> float | None:
+    """Kernel time of the late steps beyond the peers', in ns over all ranks of the finding; None: not known."""
+
+    def part(r: int) -> tuple[Digest, frozenset[int] | None, int]:
+        steps = own_steps(job, scene, r, sides.late)
+        return job.ranks[r].digest, steps, len(steps) if steps else scene.steps.size
+
+    everybody = (*sides.own, *sides.peers)
+    if any("CUPTI_ACTIVITY_KIND_GRAPH_TRACE" in job.ranks[r].digest.info.tables for r in everybody):
+        return None  # graphs traced whole have no kernels to compare
+    found = compare_kernels([part(r) for r in sides.own], [part(r) for r in sides.peers])
+    return found.more_ns * sides.late.size * len(sides.own) if found is not None else None
 
 
 def _kernels(job: Job, scene: Scene, sides: Sides, detail: dict[str, Any]) -> tuple[str, list[str]]:

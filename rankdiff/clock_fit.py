@@ -47,7 +47,13 @@ def node_fits(
         for j in range(present.size):
             if j != hub:
                 d = by_node[:, j] - by_node[:, hub]
-                edges.append((int(present[hub]), int(present[j]), _fit(by_node[:, hub], d, centre, _surety(present.size - 1))))
+                edges.append(
+                    (
+                        int(present[hub]),
+                        int(present[j]),
+                        _fit(by_node[:, hub], d, centre, _surety(present.size - 1)),
+                    )
+                )
     linked = _sets(n_nodes, [(p, q) for p, q, _ in edges])
     offsets = _solve(
         n_nodes, linked, [(p, q, f.offset, f.points / max(f.sigma, 1_000.0) ** 2) for p, q, f in edges]

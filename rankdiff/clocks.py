@@ -64,7 +64,7 @@ class Clock:
         -------
         (k,) int64, ns since the job's origin on the common clock
         """
-        n = self.nodes[int(job.node_of[rank])]
+        n = self.nodes[int(job.clock_of[rank])]
         x = t.astype(np.float64)
         error = n.offset_ns + self.end_skew_ns[rank] + n.drift_ppm * 1e-6 * (x - self.centre_ns)
         if n.step_at_ns is not None:
@@ -88,7 +88,7 @@ def fit_clocks(
     -------
     Clock
     """
-    nodes, node_of = job.nodes, job.node_of
+    nodes, node_of = job.clocks, job.clock_of
     used = []
     for c, skip in zip(communicators, warm_up, strict=True):
         keep = ~skip if (~skip).sum() >= 3 else np.ones_like(skip)
@@ -122,7 +122,7 @@ def fit_clocks(
             replace(
                 n,
                 residual_ns=robust_sigma(
-                    np.concatenate([residuals[r.index] for r in job.ranks if r.node == n.node])
+                    np.concatenate([residuals[r.index] for r in job.ranks if r.clock == n.node])
                 ),
             )
             for n in clock.nodes
@@ -135,10 +135,10 @@ def _with_end_skew(job: Job, clock: Clock, used: list[tuple[Communicator, F64]])
     """Take a rank's constant end difference as its device's clock, where it exceeds its own uncertainty."""
     skew = []
     residuals = _residuals(job, clock, used, own_part=True)
-    ranks_on = {n: sum(r.node == n for r in job.ranks) for n in job.nodes}
+    ranks_on = {n: sum(r.clock == n for r in job.ranks) for n in job.clocks}
     for r in job.ranks:
         x = residuals[r.index]
-        if x.size < 3 or ranks_on[r.node] < 2:  # alone on its node, a device cannot be told from the node
+        if x.size < 3 or ranks_on[r.clock] < 2:  # alone on its node, a device cannot be told from the node
             skew.append(0.0)
             continue
         middle = float(np.median(x))
@@ -200,7 +200,7 @@ def _notes(job: Job, clock: Clock, linked: list[int]) -> tuple[Note, ...]:
                 Note(
                     "clock_step",
                     f"the clock of node {n.node} jumped by {n.step_ns / 1e6:.2f} ms during the capture; corrected",
-                    tuple(r.identity.rank for r in job.ranks if r.node == n.node),
+                    tuple(r.identity.rank for r in job.ranks if r.clock == n.node),
                 )
             )
     large = [r.identity for r in job.ranks if abs(clock.end_skew_ns[r.index]) > _LARGE_SKEW_NS]

@@ -25,8 +25,10 @@ from rankdiff.matching import Communicator, Matching, match, payload_groups
 from rankdiff.notes import Note
 from rankdiff.rank_figures import RankFigures, rank_figures, time_spent
 from rankdiff.remarks import (
+    apart_notes,
     lost_notes,
     no_data_range,
+    not_compared,
     rank_notes,
     twin_notes,
     unclassified_calls,
@@ -100,6 +102,7 @@ def compare_digests(
     usable = [(i, d) for i, d in pairs if d.collectives.filter(d.collectives["op_class"] == "nxn").height]
     job = build_job([d for _, d in usable], [i for i, _ in usable])
     strangers = other_runs(job)
+    strangers_out = tuple(job.ranks[r].identity.rank for r in strangers)
     if strangers:
         names = ", ".join(job.ranks[r].identity.claims.report for r in strangers)
         notes.append(
@@ -129,7 +132,10 @@ def compare_digests(
     notes += clock.notes
     made = [_island(job, clock, *island, skip_steps) for island in labelled]
     uncertainty = clock.uncertainty_ns or 0.0
-    judgements = tuple(_judged(job, clock, island, uncertainty, missing) for island, _ in made)
+    apart = not_compared(pairs, job, matching, strangers_out)
+    notes += apart_notes(apart, pairs)
+    absent = sorted({*missing, *apart})
+    judgements = tuple(_judged(job, clock, island, uncertainty, absent) for island, _ in made)
     figures: dict[int, RankFigures] = {}
     for (island, waited), judgement in zip(made, judgements, strict=True):
         figures |= rank_figures(job, clock, island, waited, judgement)

@@ -113,8 +113,9 @@ def slow_transfers(
 ) -> list[Finding]:
     """Node whose communicators transfer slowly, against equal communicators without it.
 
-    Only communicators of the same size, operation and bytes are compared; communicators with a late rank are
-    left out, because a late rank explains their time. Never concluded from one communicator alone: there is
+    Only communicators of the same size, on as many nodes, with the same operation and bytes are compared: what
+    crosses nodes is slower than what does not. Communicators and nodes with a late rank are left out, because a
+    late rank explains their time. Never concluded from one communicator alone: there is
     nothing to compare it with.
 
     Parameters
@@ -133,20 +134,25 @@ def slow_transfers(
         nodes too, so several are named only as its evidence.
     """
     guilty = set(late)
-    series: dict[tuple[str, int | None, int], list[tuple[frozenset[str], F64]]] = {}
+    series: dict[tuple[str, int, int, int], list[tuple[frozenset[str], F64]]] = {}
     for t, w, judged in parts:
         if guilty & {int(r) for r in t.comm.members}:
             continue
         nodes = frozenset(job.ranks[int(r)].node for r in t.comm.members)
         for op, size, at in _kinds(job, t):
+            if size is None:  # of unknown size, nothing is equal
+                continue
             per_step = np.zeros(judged.size)
             np.add.at(per_step, t.step[at], w.transfer[at])
             used = np.zeros(judged.size, np.bool_)
             used[t.step[at]] = True
-            series.setdefault((op, size, t.comm.members.size), []).append((nodes, per_step[judged & used]))
+            series.setdefault((op, size, t.comm.members.size, len(nodes)), []).append(
+                (nodes, per_step[judged & used])
+            )
     found = [
         f
         for node in job.nodes
+        if not any(r.node == node and r.index in guilty for r in job.ranks)
         if (f := _against_others(job, node, list(series.values()), step_ns, threshold_ns))
     ]
     worst = sorted(found, key=lambda f: -(f.delay_ns_per_step or 0.0))[:1]

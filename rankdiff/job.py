@@ -38,6 +38,16 @@ class JobRank:
     stream: I64  # (k,)
 
     @property
+    def clock(self) -> str:
+        """Name of the clock that its times are on: its node's, or its own where the session's start is unknown.
+
+        Without the start of its session a rank's times count from a moment of its own, so that not even the
+        ranks of its node share its clock.
+        """
+        known = self.digest.info.session_start_utc_ns is not None
+        return self.node if known else f"{self.node} (rank {self.identity.label})"
+
+    @property
     def node(self) -> str:
         """Name of the node."""
         return self.identity.node
@@ -62,10 +72,15 @@ class Job:
         return list(dict.fromkeys(r.node for r in self.ranks))
 
     @property
-    def node_of(self) -> I64:
-        """(n,) int64: index into `nodes` for each rank."""
-        at = {node: i for i, node in enumerate(self.nodes)}
-        return np.array([at[r.node] for r in self.ranks], np.int64)
+    def clocks(self) -> list[str]:
+        """Names of the clocks in the order of their lowest rank."""
+        return list(dict.fromkeys(r.clock for r in self.ranks))
+
+    @property
+    def clock_of(self) -> I64:
+        """(n,) int64: index into `clocks` for each rank."""
+        at = {clock: i for i, clock in enumerate(self.clocks)}
+        return np.array([at[r.clock] for r in self.ranks], np.int64)
 
 
 def build_job(digests: Sequence[Digest], identities: Sequence[Identity]) -> Job:
@@ -96,6 +111,7 @@ def build_job(digests: Sequence[Digest], identities: Sequence[Identity]) -> Job:
         known = digest.info.session_start_utc_ns
         shift = known - origin if known is not None and origin is not None else 0
         t = table.join(keys, on=["op", "bytes"], how="left", nulls_equal=True, maintain_order="left")
+        comm, token = _completed(t)
         ranks.append(
             JobRank(
                 index=i,
@@ -105,15 +121,32 @@ def build_job(digests: Sequence[Digest], identities: Sequence[Identity]) -> Job:
                 row=_i64(t["row"]),
                 start=_i64(t["start_ns"]) + shift,
                 end=_i64(t["end_ns"]) + shift,
-                token=_i64(t["token"]),
+                token=token,
                 op_token=_i64(t["op_token"]),
                 step=_i64(t["step"].fill_null(-1)),
                 step_number=_i64(t["number"].fill_null(-1)),
-                comm=t["comm"].to_list(),
+                comm=comm,
                 stream=_i64(t["stream"]),
             )
         )
     return Job(tuple(ranks), origin)
+
+
+def _completed(t: pl.DataFrame) -> tuple[list[str | None], I64]:
+    """Communicators and tokens of a rank, with those restored whose launch lies before the window.
+
+    A kernel whose launch was cut off has no payload. Where all others of its stream and operation are on one
+    communicator, so is it; its bytes stay unknown (token -1).
+    """
+    known = t.group_by("context", "stream", "op").agg(
+        pl.col("comm").drop_nulls().n_unique().alias("comms"),
+        pl.col("comm").drop_nulls().first().alias("usual"),
+    )
+    full = t.join(known, on=["context", "stream", "op"], how="left", maintain_order="left")
+    restored = full["comm"].is_null() & (full["comms"] == 1)
+    comm = full.select(pl.when(restored).then(pl.col("usual")).otherwise(pl.col("comm")))
+    token = full.select(pl.when(restored & full["bytes"].is_null()).then(-1).otherwise(pl.col("token")))
+    return comm.to_series().to_list(), _i64(token.to_series())
 
 
 def _nxn(digest: Digest) -> pl.DataFrame:

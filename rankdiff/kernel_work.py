@@ -32,12 +32,15 @@ class KernelWork:
         The kernels that hold most of the excess: name, grid, block, count and ns a step here and there.
     words : tuple of str
         Evidence lines.
+    more_ns : float
+        Kernel time a step beyond the peers'.
     """
 
     slower: bool
     ratio: float | None
     top: list[dict[str, Any]]
     words: tuple[str, ...]
+    more_ns: float
 
 
 def compare_kernels(own: Sequence[Part], peers: Sequence[Part]) -> KernelWork | None:
@@ -88,7 +91,8 @@ def compare_kernels(own: Sequence[Part], peers: Sequence[Part]) -> KernelWork | 
         for row in ranked.head(5).iter_rows(named=True)
         if row["excess"] > 0
     ]
-    return KernelWork(slower, ratio, top, _words(slower, ratio, top, slow_time / total if total else 0.0))
+    words = _words(slower, ratio, top, slow_time / total if total else 0.0)
+    return KernelWork(slower, ratio, top, words, longer + more)
 
 
 def _words(

@@ -18,7 +18,7 @@ from rankdiff.job import Job
 from rankdiff.kernels.clocks import best_step
 from rankdiff.kernels.matching import align_in_time
 from rankdiff.notes import Note
-from rankdiff.shifts import Choice, sequence, settle, shifts_between
+from rankdiff.shifts import Choice, sequence, settle, shifts_between, tokens_agree
 
 I64 = NDArray[np.int64]
 
@@ -169,13 +169,19 @@ def _instances(
 
 def _partners(a: tuple[I64, I64, I64], b: tuple[I64, I64, I64], c: Choice, offset: float) -> I64:
     """For each operation of `b` the matching one of `a`, or -1."""
-    shift = int(c.shift[np.argmin(np.abs(c.offset - offset))])
+    best = int(np.argmin(np.abs(c.offset - offset)))
+    fits = abs(float(c.offset[best]) - offset) <= 1_000.0  # else no shift agrees with the known clock
+    shift = int(c.shift[best])
     first, last = max(0, -shift), min(b[0].size, a[0].size - shift)
     j = np.arange(first, last)
     d = b[2][j] - a[2][j + shift]
     gap = _gap_cost(a[2], d)
     partner = np.full(b[0].size, -1, np.int64)
-    if np.array_equal(a[0][j + shift], b[0][j]) and not _event_lost(np.asarray(d - offset, np.float64), gap):
+    if (
+        fits
+        and tokens_agree(a[0][j + shift], b[0][j])
+        and not _event_lost(np.asarray(d - offset, np.float64), gap)
+    ):
         partner[j] = j + shift
         return partner
     moved = b[2] - np.int64(round(offset))

@@ -65,6 +65,32 @@ def unclassified_calls(pairs: Sequence[tuple[Identity, Digest]]) -> list[Note]:
     return [Note("unclassified_calls", f"OS calls of unknown kind count as host code: {shown}", ranks)]
 
 
+def not_compared(
+    pairs: Sequence[tuple[Identity, Digest]], job: Job, matching: Matching, strangers: Sequence[int]
+) -> list[int]:
+    """Ranks that were captured but share no matched collective with anybody: nothing acquits them.
+
+    Ranks of another run (`strangers`) count as well: in their place a rank of this job is missing.
+    """
+    met = {job.ranks[int(r)].identity.rank for c in matching.communicators for r in c.members}
+    return sorted({i.rank for i, _ in pairs if i.rank not in met} | set(strangers)) if met else []
+
+
+def apart_notes(apart: Sequence[int], pairs: Sequence[tuple[Identity, Digest]]) -> list[Note]:
+    """Name the ranks that could not be compared with the rest."""
+    if not apart:
+        return []
+    reports = ", ".join(i.claims.report for i, _ in pairs if i.rank in apart)
+    return [
+        Note(
+            "not_compared",
+            f"rank {', '.join(map(str, apart))} ({reports}) could not be compared: no collective matched with the other "
+            "ranks (a report of another job, collectives hidden or lost, or no overlap of the windows)",
+            tuple(apart),
+        )
+    ]
+
+
 def lost_notes(job: Job, matching: Matching) -> list[Note]:
     """The profiler's own warnings, where counts diverge; complete captures carry the same words."""
     short = {int(r) for c in matching.communicators for r, n in zip(c.members, c.lost, strict=True) if n}

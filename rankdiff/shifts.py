@@ -16,7 +16,10 @@ I64 = NDArray[np.int64]
 
 # Two shifts whose scores differ by less than this factor (and this much) are as good as each other.
 _TIE_FACTOR = 2.0
-_TIE_NS = 50_000.0
+_TIE_NS = 10_000.0
+# How far a shift's offset may be from a clock that is known: one clock, or one fitted from other collectives.
+_SAME_CLOCK_NS = 500_000.0
+_KNOWN_CLOCK_NS = 3_000_000.0
 
 
 @dataclass(frozen=True)
@@ -72,11 +75,9 @@ def _pieces(
 ) -> tuple[I64, NDArray[np.float64], NDArray[np.float64]]:
     """Shifts under which a piece of `b` fits: when an event is lost, no single shift fits the whole."""
     na, nb = a[0].size, b[0].size
-    size = max(4, min(64, nb // 4))
+    size = max(4, min(16, nb // 4))
     found = []
-    for at in sorted({0, (nb - size) // 2, nb - size}):
-        if at < 0:
-            continue
+    for at in sorted({(nb - size) * n // 8 for n in range(9)} if nb >= size else ()):
         token, start, end = (x[at : at + size] for x in b)
         shift, score, offset = shift_scores(*a, token, start, end, 0, na - size)
         found.append((shift - at, score, offset))
@@ -103,6 +104,11 @@ def _anchor(a: I64, b: I64, shift: int) -> float:
     return float(np.mean(x[both] == y[both])) if both.any() else float("nan")
 
 
+def tokens_agree(a: I64, b: I64) -> bool:
+    """Whether operations and bytes are equal, as far as they are known on both sides."""
+    return bool(np.all((a == b) | (a < 0) | (b < 0)))
+
+
 def sequence(rank: JobRank, positions: I64) -> tuple[I64, I64, I64]:
     """Tokens, starts and ends of a rank's collectives at these positions."""
     return rank.token[positions], rank.start[positions], rank.end[positions]
@@ -121,9 +127,9 @@ def settle(job: Job, choices: Sequence[Choice]) -> tuple[dict[tuple[int, int], f
     notes : list of Note
     """
     notes: list[Note] = []
-    node = job.node_of
-    parent = list(range(len(job.nodes)))
-    potential = [0.0] * len(job.nodes)  # clock of the node less clock of its set's root
+    node = job.clock_of
+    parent = list(range(len(job.clocks)))
+    potential = [0.0] * len(job.clocks)  # clock of the node less clock of its set's root
 
     def root(h: int) -> int:
         while parent[h] != h:
@@ -144,7 +150,7 @@ def settle(job: Job, choices: Sequence[Choice]) -> tuple[dict[tuple[int, int], f
             )
     same = [c for c in todo if node[c.rank] == node[c.reference]]
     for c in same:
-        out[c.group, c.rank] = nearest(c, 0.0)
+        out[c.group, c.rank] = nearest(c, 0.0, _SAME_CLOCK_NS)
     # Many operations and a clear winner say most.
     cross = sorted(
         (c for c in todo if node[c.rank] != node[c.reference]), key=lambda c: (-_clarity(c), c.group, c.rank)
@@ -153,9 +159,10 @@ def settle(job: Job, choices: Sequence[Choice]) -> tuple[dict[tuple[int, int], f
         p, q = int(node[c.reference]), int(node[c.rank])
         if root(p) == root(q):
             known = potential[q] - potential[p]
-            out[c.group, c.rank] = nearest(c, known)
+            out[c.group, c.rank] = nearest(c, known, _KNOWN_CLOCK_NS)
             continue
-        offset, clear = _prior(c)
+        told = all(job.ranks[r].digest.info.session_start_utc_ns is not None for r in (c.reference, c.rank))
+        offset, clear = _prior(c, told)
         if not clear:
             a, b = job.ranks[c.reference].identity, job.ranks[c.rank].identity
             notes.append(
@@ -198,17 +205,32 @@ def _clarity(c: Choice) -> float:
     return float(rest.min() / (best + 1_000.0)) if rest.size else 1e9
 
 
-def nearest(c: Choice, known: float) -> float:
-    """Offset of the candidate that agrees best with a known clock offset, among those not absurd."""
+def nearest(c: Choice, known: float, within: float) -> float:
+    """Offset of the candidate that agrees best with a known clock offset; the known one when none is near.
+
+    A shift far from a known clock is wrong however well it fits: then events were lost, and the sequences are to
+    be aligned in time.
+    """
     ok = c.score <= 5 * c.score.min() + 1_000_000
-    offsets = c.offset[ok]
+    close = np.abs(c.offset - known) <= within
+    if (ok & close).any():
+        offsets = c.offset[ok & close]
+    elif close.any():
+        offsets = c.offset[close]
+    else:
+        return known
     return float(offsets[np.argmin(np.abs(offsets - known))])
 
 
-def _prior(c: Choice) -> tuple[float, bool]:
-    """Offset of the best shift; ties are settled by the session clocks, and said when these are too coarse."""
+def _prior(c: Choice, told: bool) -> tuple[float, bool]:
+    """Offset of the best shift; ties are settled by the session clocks, and said when these are too coarse.
+
+    `told` says whether both sessions know when they started; else there is nothing to settle a tie by.
+    """
     ok = _plausible(c)
     offsets = c.offset[ok]
+    if not told:
+        return float(offsets[np.argmin(c.score[ok])]), offsets.size == 1
     by_clock = np.sort(np.abs(offsets))
     chosen = float(offsets[np.argmin(np.abs(offsets))])
     return chosen, bool(by_clock.size == 1 or by_clock[1] > 1.5 * by_clock[0] + 1_000_000)

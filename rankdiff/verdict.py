@@ -105,9 +105,8 @@ def judge(
     share = float(island.transfer_ns[island.included].mean()) / step_ns
     if missing and share >= MAJOR_SHARE:
         words = (
-            f"{_ranks(missing)} not captured, and the "
-            f"captured ranks spend {percent(share)} of the step together in collectives: an uncaptured rank or the "
-            "network. Capture every rank"
+            f"{_ranks(missing)} not captured or could not be compared, and the other ranks spend {percent(share)} of the "
+            "step together in collectives: an uncaptured rank or the network. Capture every rank"
         )
         return Judgement("not_assessed", "missing_ranks", words, quiet, threshold)
     return Judgement("balanced", None, None, tuple(findings), threshold)

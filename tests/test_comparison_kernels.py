@@ -101,7 +101,7 @@ def test_shares_of_nothing():
 
 
 sequence = st.lists(
-    st.tuples(st.integers(0, 1), st.integers(1, 9), st.integers(1, 9)), min_size=1, max_size=7
+    st.tuples(st.integers(-1, 1), st.integers(1, 9), st.integers(1, 9)), min_size=1, max_size=7
 )
 
 long_sequence = st.lists(
@@ -137,7 +137,7 @@ def test_alignment_costs_what_the_best_one_costs(a, b, gap):
     partner = align_in_time(ta, ea, tb, eb, float(gap), 10)
     hit = np.flatnonzero(partner >= 0)
     assert np.all(np.diff(partner[hit]) > 0)
-    assert np.array_equal(ta[partner[hit]], tb[hit])
+    assert all(naive_matching.same(x, y) for x, y in zip(ta[partner[hit]], tb[hit], strict=True))
     cost = np.abs(ea[partner[hit]] - eb[hit]).sum() + gap * (ta.size + tb.size - 2 * hit.size)
     assert cost == naive_matching.alignment_cost(ta.tolist(), ea.tolist(), tb.tolist(), eb.tolist(), gap)
 

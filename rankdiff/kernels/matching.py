@@ -31,7 +31,7 @@ def shift_scores(
     Parameters
     ----------
     token_a, token_b : (na,), (nb,) int64
-        Operation and bytes, hashed.
+        Operation and bytes; -1 is unknown and agrees with everything.
     start_a, end_a, start_b, end_b : (na,), (nb,) int64, ns
         In the order of the communicator's operations.
     low, high : int
@@ -58,7 +58,7 @@ def shift_scores(
             continue
         agree = True
         for j in range(first, last):
-            if token_a[j + k] != token_b[j]:
+            if token_a[j + k] != token_b[j] and token_a[j + k] >= 0 and token_b[j] >= 0:
                 agree = False
                 break
         if not agree:
@@ -149,7 +149,8 @@ def align_in_time(token_a: I64, end_a: I64, token_b: I64, end_b: I64, gap_cost: 
                 continue
             best, how = np.inf, np.int8(-1)
             up = c + move  # the column of the same i in the row before
-            if i >= 1 and 0 <= up - 1 < cols and token_a[i - 1] == token_b[j - 1]:
+            same = i >= 1 and (token_a[i - 1] == token_b[j - 1] or token_a[i - 1] < 0 or token_b[j - 1] < 0)
+            if same and 0 <= up - 1 < cols:
                 cost = before[up - 1] + abs(end_a[i - 1] - end_b[j - 1])
                 if cost < best:
                     best, how = cost, np.int8(0)

@@ -6,12 +6,17 @@ import functools
 import statistics
 
 
+def same(a, b):
+    """Tokens agree when equal, or when one of them is unknown."""
+    return a == b or a < 0 or b < 0
+
+
 def shift_scores(token_a, start_a, end_a, token_b, start_b, end_b, low, high):
     """All admissible shifts with score and offset, every overlapping element looked at."""
     out = []
     for k in range(low, high + 1):
         pairs = [(j + k, j) for j in range(len(token_b)) if 0 <= j + k < len(token_a)]
-        if not pairs or any(token_a[i] != token_b[j] for i, j in pairs):
+        if not pairs or any(not same(token_a[i], token_b[j]) for i, j in pairs):
             continue
         d = [end_b[j] - end_a[i] for i, j in pairs]
         offset = statistics.median(d)
@@ -45,7 +50,7 @@ def alignment_cost(token_a, end_a, token_b, end_b, gap_cost):
         if j == 0:
             return i * gap_cost
         best = min(cost(i - 1, j), cost(i, j - 1)) + gap_cost
-        if token_a[i - 1] == token_b[j - 1]:
+        if same(token_a[i - 1], token_b[j - 1]):
             best = min(best, cost(i - 1, j - 1) + abs(end_a[i - 1] - end_b[j - 1]))
         return best
 
