@@ -140,7 +140,9 @@ def command_line(reports: tuple[str, ...], output: Path | None) -> str:
 def _common_start(names: list[str]) -> str:
     """Longest common beginning of sorted or reversed names."""
     first, last = min(names), max(names)
-    same = next((n for n, (a, b) in enumerate(zip(first, last, strict=False)) if a != b), min(len(first), len(last)))
+    same = next(
+        (n for n, (a, b) in enumerate(zip(first, last, strict=False)) if a != b), min(len(first), len(last))
+    )
     return first[:same]
 
 

@@ -10,6 +10,8 @@ import click
 _COMMANDS = {
     "compare": "Name the rank or node that made the others wait.",
     "inspect": "Show what each report holds and what to capture better.",
+    "timeline": "Draw what the ranks did around a step, lane by lane.",
+    "trace": "Write all ranks on one clock for ui.perfetto.dev.",
 }
 
 

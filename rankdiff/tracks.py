@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import groupby
+from typing import Any
 
 import numpy as np
 import polars as pl
@@ -16,7 +17,7 @@ from rankdiff.comparison import Comparison
 from rankdiff.digest import DigestOptions
 from rankdiff.encounters import Encounters, Meetings
 from rankdiff.errors import RankdiffError
-from rankdiff.placing import Placing, in_lanes
+from rankdiff.placing import Placing, in_tracks
 from rankdiff.reports.discover import Report
 from rankdiff.reports.identity import Identity
 from rankdiff.spans import RankSpans, read_spans
@@ -114,14 +115,13 @@ def spans_of(
                 f"rank {some[0].label}: {some[0].claims.report} is no report; a digest holds sums, not events",
                 "Give the exports themselves",
             )
-        numbers = {(i.claims.pid, i.claims.device): i for i in some}
+        who = {i.claims: i for i in some}
         for spans in read_spans(
             by_path[path],
-            [i.claims for i in some],
             options,
-            lambda claims, n=numbers: session_window(c, n[claims.pid, claims.device].rank, window),
+            {i.claims: session_window(c, i.rank, window) for i in some},
         ):
-            yield numbers[spans.claims.pid, spans.claims.device], spans
+            yield who[spans.claims], spans
 
 
 def expected_events(c: Comparison, window: Window, ranks: Sequence[int]) -> int:
@@ -178,7 +178,7 @@ class _Tracks(Placing):
     def split(self, name: str, kind: str, rows: pl.DataFrame) -> Iterator[Track]:
         """As many tracks as it takes for all slices to nest."""
         placed = self.placed(rows)
-        for n, part in in_lanes(placed):
+        for n, part in in_tracks(placed):
             yield Track(name + _again(n), kind, part)
 
     def collectives(self, name: str, rows: pl.DataFrame, arrows: pl.DataFrame) -> Iterator[Track]:
@@ -186,7 +186,7 @@ class _Tracks(Placing):
         placed = self.placed(rows).with_columns(last_ns=pl.col("last_ns") - self.window.start_ns)
         last, start, end = pl.col("last_ns"), pl.col("start_ns"), pl.col("end_ns")
         waited = pl.col("wait_ns") > 0
-        for n, part in in_lanes(placed):
+        for n, part in in_tracks(placed):
             before = part.filter(waited & (last > start)).select(
                 start,
                 pl.min_horizontal(last, end).alias("end_ns"),
@@ -265,10 +265,10 @@ def collectives_of(c: Comparison, identity: Identity, meet: Encounters) -> pl.Da
     )
 
 
-def _by(rows: pl.DataFrame, *columns: str) -> Iterator[tuple[tuple[object, ...], pl.DataFrame]]:
+def _by(rows: pl.DataFrame, *columns: str) -> Iterator[tuple[tuple[Any, ...], pl.DataFrame]]:
     """Parts of a table by columns, in the order of their values."""
     if rows.height:
-        parts: Mapping[tuple[object, ...], pl.DataFrame] = rows.partition_by(*columns, as_dict=True)
+        parts: Mapping[tuple[Any, ...], pl.DataFrame] = rows.partition_by(*columns, as_dict=True)
         for key in rows.select(columns).unique().sort(columns, nulls_last=True).iter_rows():
             yield key, parts[key]
 

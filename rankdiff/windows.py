@@ -1,4 +1,4 @@
-"""Which stretch of time and which ranks to show: a step or a moment on the common clock, and who matters there."""
+"""Which stretch of time to show: a step, a moment, or all of it, on the common clock."""
 
 from __future__ import annotations
 
@@ -8,12 +8,11 @@ from dataclasses import dataclass
 import numpy as np
 
 from rankdiff.comparison import Comparison
+from rankdiff.court import Island
 from rankdiff.errors import RankdiffError
 from rankdiff.findings import is_loud
 from rankdiff.kernels.intervals import I64
-from rankdiff.reports.names import natural_key
 from rankdiff.units import duration
-from rankdiff.verdict import Island
 
 _MS = 1_000_000
 _DEFAULT_SPAN_NS = 100 * _MS  # around a moment, in a job without steps
@@ -43,6 +42,11 @@ class Window:
     def length_ns(self) -> int:
         """From start to end."""
         return self.end_ns - self.start_ns
+
+    @property
+    def zero_ns(self) -> int:
+        """Where its own time begins: at the begin of its first step, else in its middle."""
+        return self.steps[0][1] if self.steps else (self.start_ns + self.end_ns) // 2
 
 
 def common_time(c: Comparison, rank: int) -> Callable[[I64], I64]:
@@ -198,70 +202,10 @@ def worst_step(c: Comparison) -> int:
     return best[1]
 
 
-def delays_in(c: Comparison, window: Window) -> dict[int, float]:
-    """Delay share of each rank in the steps of a window, in ns: those it was chosen for, else all it meets."""
-    chosen = {label for label, _, _ in window.steps}
-    out: dict[int, float] = {}
-    for island in c.islands:
-        for k in range(island.steps.size):
-            label = island.steps.labels[k]
-            end = int(island.steps.last_end[k])
-            meets = end > window.start_ns and step_begin(c, island, k) < window.end_ns
-            if label in chosen or (not chosen and meets):
-                for i, r in enumerate(island.ranks):
-                    number = c.job.ranks[r].identity.rank
-                    out[number] = out.get(number, 0.0) + float(island.delta[i, k])
-    return out
-
-
-def waits_in(c: Comparison, window: Window) -> dict[int, int]:
-    """Summed waits of each rank in the instances that end in a window, in ns."""
-    out: dict[int, int] = {}
-    for island, waited in zip(c.islands, c.waited, strict=True):
-        for t, w in zip(island.timed, waited, strict=True):
-            end = t.end.max(axis=1)
-            keep = (end > window.start_ns) & (end <= window.end_ns)
-            for j, r in enumerate(t.comm.members):
-                number = c.job.ranks[int(r)].identity.rank
-                out[number] = out.get(number, 0) + int(w.wait[keep, j].sum())
-    return out
-
-
-def culprit(c: Comparison, window: Window) -> int | None:
-    """Rank with the largest delay share in a window, the lowest of equals; None: nobody has any."""
-    delays = delays_in(c, window)
-    best = min(delays, key=lambda r: (-delays[r], r), default=None)
-    return best if best is not None and delays[best] > 0 else None
-
-
-def ranks_to_show(c: Comparison, window: Window, most: int) -> tuple[int, ...]:
-    """The culprit of a window and the ranks that waited longest, in the order of `by_node`."""
-    first, waited = culprit(c, window), waits_in(c, window)
-    numbers = [i.rank for i in c.identities]
-    order = sorted(numbers, key=lambda r: (r != first, -waited.get(r, 0), r))
-    return by_node(c, frozenset(order[:most]))
-
-
-def by_node(c: Comparison, ranks: frozenset[int]) -> tuple[int, ...]:
-    """Ranks sorted by node (numbers in names as numbers), then by rank."""
-    chosen = [i for i in c.identities if i.rank in ranks]
-    return tuple(i.rank for i in sorted(chosen, key=lambda i: (natural_key(i.node), i.rank)))
-
-
-def captured_ranks(c: Comparison, wanted: frozenset[int]) -> frozenset[int]:
-    """The wanted ranks, if all of them were captured.
-
-    Raises
-    ------
-    RankdiffError
-        One was not.
-    """
-    there = {i.rank for i in c.identities}
-    gone = sorted(wanted - there)
-    if gone:
-        shown = ", ".join(map(str, gone[:8])) + (", ..." if len(gone) > 8 else "")
-        raise RankdiffError(f"--ranks: no report of rank {shown}", "Choose among the captured ranks")
-    return wanted
+def of_this_run(c: Comparison) -> frozenset[int]:
+    """Captured ranks but those of another run, whose time has nothing to do with ours."""
+    others = {r for note in c.notes if note.code == "other_run" for r in note.ranks}
+    return frozenset(i.rank for i in c.identities) - others
 
 
 def describe(window: Window) -> str:
@@ -275,7 +219,10 @@ def _extent(c: Comparison) -> tuple[int, int]:
 
 
 def _edges(c: Comparison) -> Iterator[tuple[int, int]]:
+    ours = of_this_run(c)
     for i, d in zip(c.identities, c.digests, strict=True):
+        if i.rank not in ours:
+            continue
         low, high = common_time(c, i.rank)(np.array([d.info.window_start_ns, d.info.window_end_ns], np.int64))
         yield int(low), int(high)
 

@@ -11,6 +11,8 @@ from rankdiff.errors import RankdiffError
 from rankdiff.reports.names import natural_key
 from rankdiff.windows import Window, step_begin
 
+_AWAITED = 3  # ranks shown because they came last
+
 
 def delays_in(c: Comparison, window: Window) -> dict[int, float]:
     """Delay share of each rank in whole steps, in ns: those of `steps_in`."""
@@ -43,14 +45,20 @@ def _inside(c: Comparison, island: Island, window: Window) -> NDArray[np.bool_]:
 
 def waits_in(c: Comparison, window: Window) -> dict[int, int]:
     """Summed waits of each rank in the instances that end in a window, in ns."""
+    return _summed(c, window, imposed=False)
+
+
+def _summed(c: Comparison, window: Window, imposed: bool) -> dict[int, int]:
+    """Waits of each rank, or those that were for it as the last to arrive."""
     out: dict[int, int] = {}
     for island, waited in zip(c.islands, c.waited, strict=True):
         for t, w in zip(island.timed, waited, strict=True):
             end = t.end.max(axis=1)
             keep = (end > window.start_ns) & (end <= window.end_ns)
-            for j, r in enumerate(t.comm.members):
+            sums = (w.imposed if imposed else w.wait)[keep].sum(axis=0)
+            for r, ns in zip(t.comm.members, sums, strict=True):
                 number = c.job.ranks[int(r)].identity.rank
-                out[number] = out.get(number, 0) + int(w.wait[keep, j].sum())
+                out[number] = out.get(number, 0) + int(ns)
     return out
 
 
@@ -62,11 +70,12 @@ def culprit(c: Comparison, window: Window) -> int | None:
 
 
 def ranks_to_show(c: Comparison, window: Window, most: int) -> tuple[int, ...]:
-    """The culprit of a window and the ranks that waited longest, in the order of `by_node`."""
-    first, waited = culprit(c, window), waits_in(c, window)
-    numbers = [i.rank for i in c.identities]
-    order = sorted(numbers, key=lambda r: (r != first, -waited.get(r, 0), r))
-    return by_node(c, frozenset(order[:most]))
+    """The culprit of a window, those most waited for, and those that waited longest, in the order of `by_node`."""
+    first, waits, imposed = culprit(c, window), waits_in(c, window), _summed(c, window, imposed=True)
+    awaited = sorted((r for r, ns in imposed.items() if ns > 0), key=lambda r: (-imposed[r], r))
+    waiting = sorted((i.rank for i in c.identities), key=lambda r: (-waits.get(r, 0), r))
+    order = dict.fromkeys([*([] if first is None else [first]), *awaited[:_AWAITED], *waiting])
+    return by_node(c, frozenset(list(order)[:most]))
 
 
 def by_node(c: Comparison, ranks: frozenset[int]) -> tuple[int, ...]:

@@ -127,18 +127,26 @@ def test_the_ticket_has_all_parts(files):
 
 
 def test_the_same_comparison_gives_the_same_bytes(outcome, files):
-    assert ticket_files(outcome.comparison, outcome.notes, "rankdiff compare prof_*.sqlite -o ticket") == files
+    assert (
+        ticket_files(outcome.comparison, outcome.notes, "rankdiff compare prof_*.sqlite -o ticket") == files
+    )
 
 
 def test_names_are_inert_in_every_format(tmp_path):
     job = synthetic(
-        tmp_path, nodes=[NASTY, NASTY, "b", "b"], late={0: 3 * MS}, pattern="prof_{rank}.sqlite", step_ranges="step {}"
+        tmp_path,
+        nodes=[NASTY, NASTY, "b", "b"],
+        late={0: 3 * MS},
+        pattern="prof_{rank}.sqlite",
+        step_ranges="step {}",
     )
     done = compare([str(p) for p in job.paths])
     made = ticket_files(done.comparison, done.notes, "x")
     page = _Page(made["report.html"].decode())
     assert not {t for t, _ in page.tags} & {"script", "a"}
-    assert "<script>" not in re.sub(r"```.*?```", "", made["report.md"].decode(), flags=re.DOTALL).replace("\\<", "")
+    assert "<script>" not in re.sub(r"```.*?```", "", made["report.md"].decode(), flags=re.DOTALL).replace(
+        "\\<", ""
+    )
     for name in ("report.md", "report.html", "report.json"):
         assert b"\x1b" not in made[name]
 
@@ -199,7 +207,9 @@ def test_terminal_colours_say_the_same_words(outcome, monkeypatch):
 
 def test_text_fits_80_columns(outcome, tmp_path):
     assert max(map(len, to_text(outcome.comparison, outcome.notes).splitlines())) <= 80
-    wide = compare([str(p) for p in flat8(tmp_path, steps=30, nodes=["very-long-node-name-" + "x" * 40] * 8).paths])
+    wide = compare(
+        [str(p) for p in flat8(tmp_path, steps=30, nodes=["very-long-node-name-" + "x" * 40] * 8).paths]
+    )
     rows = [x for x in to_text(wide.comparison, wide.notes).splitlines() if " even " in x]
     assert len(rows) == 8
     assert max(map(len, rows)) <= 80

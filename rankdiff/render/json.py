@@ -15,6 +15,7 @@ import numpy as np
 
 from rankdiff import __version__
 from rankdiff.comparison import Comparison
+from rankdiff.court import Island
 from rankdiff.digest import Digest
 from rankdiff.findings import Finding
 from rankdiff.gaps import MIN_GAP_NS, longest_gaps, step_label
@@ -22,7 +23,6 @@ from rankdiff.idle import idle_by_cause
 from rankdiff.notes import Note
 from rankdiff.render.words import summary
 from rankdiff.reports.identity import Identity
-from rankdiff.verdict import Island
 
 SCHEMA = "rankdiff.report/1"
 _MOST_GAPS = 10

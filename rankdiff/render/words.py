@@ -19,7 +19,7 @@ def summary(c: Comparison) -> str:
     loud = [f for f in v.findings if is_loud(f)]
     if v.status == "straggler" and loud:
         captured = " (among the captured ranks)" if c.missing else ""
-        more = f"; also {', '.join(who(f) for f in loud[1:4])}" if len(loud) > 1 else ""
+        more = f"; also {', '.join(_inside(f) for f in loud[1:4])}" if len(loud) > 1 else ""
         f = loud[0]
         return f"{who(f)} made the others wait{captured}: {cost(f)}, {how_often(f)}{because(f)}{more}."
     if v.status == "rotating":
@@ -52,6 +52,12 @@ def who(f: Finding) -> str:
             f"Node {f.node} (ranks {', '.join(map(str, f.ranks[:16]))}{', ...' if len(f.ranks) > 16 else ''})"
         )
     return f"Rank {f.rank} on {f.node}"
+
+
+def _inside(f: Finding) -> str:
+    """`who` in the middle of a sentence."""
+    text = who(f)
+    return text[0].lower() + text[1:]
 
 
 def cost(f: Finding) -> str:

@@ -1,0 +1,84 @@
+"""What `timeline` and `trace` do first: read and compare the job."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, TypeVar
+
+import click
+
+from rankdiff_cli.progress import progress
+
+if TYPE_CHECKING:
+    from rankdiff.comparison import Comparison
+    from rankdiff.digest import DigestOptions
+    from rankdiff.reports.discover import Report
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Compared:
+    """A compared job whose reports can be read again."""
+
+    comparison: Comparison
+    reports: tuple[Report, ...]
+    options: DigestOptions
+
+
+def read_and_compare(
+    reports: tuple[str, ...],
+    rank_regex: str | None,
+    data_range: str | None,
+    step_range: str | None,
+    comm_regex: str | None,
+    strict: bool,
+    quiet: bool,
+) -> Compared:
+    """Compare all ranks: the clock and who waited for whom need every one, whatever is shown of them."""
+    from rankdiff.compare import CompareOptions, compare
+    from rankdiff.digest import DigestOptions
+    from rankdiff.reports.discover import discover
+
+    digest = DigestOptions(data_range=data_range, step_range=step_range, comm_regex=comm_regex)
+    options = CompareOptions(
+        rank_regex=rank_regex,
+        digest=digest,
+        strict=strict,
+        on_problem=None if quiet else lambda problem: say(f"left out: {problem}"),
+    )
+    with progress(quiet) as bar:
+        c = compare(reports, options, bar).comparison
+    if not quiet:
+        _warn(c)
+    return Compared(c, discover(reports).reports, digest)
+
+
+def say(text: str) -> None:
+    """Write a line on stderr, without what could drive the terminal."""
+    from rankdiff.render.document import clean
+
+    click.echo(f"rankdiff: {clean(text)}", err=True)
+
+
+def with_progress(items: Iterable[T], total: int, quiet: bool, name: Callable[[T], str]) -> Iterator[T]:
+    """Pass items on under a progress bar."""
+    with progress(quiet) as bar:
+        for n, item in enumerate(items):
+            if bar is not None:
+                bar(n, total, name(item))
+            yield item
+
+
+def _warn(c: Comparison) -> None:
+    for note in c.clock.notes:
+        say(f"warning: {note.message}")
+    fitted = {c.job.ranks[r].identity.rank for island in c.islands for r in island.ranks}
+    alone = [i.label for i in c.identities if i.rank not in fitted]
+    if alone:
+        shown = ", ".join(alone[:8]) + (", ..." if len(alone) > 8 else "")
+        say(
+            f"warning: rank {shown}: no matched N x N collective, so its clock is that of its session, good to "
+            "milliseconds against other nodes"
+        )
