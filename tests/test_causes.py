@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from rankdiff.compare import compare
+from rankdiff.render.json import to_dict
 from tests.builder import Phase, base4, synthetic
 from tests.jobs import codes, copies, late, run, without_table
 
@@ -189,3 +191,23 @@ def test_bus_bandwidth_is_given_where_bytes_are_known(tmp_path):
 
 def test_no_warning_without_a_reason(tmp_path):
     assert codes(run(base4(tmp_path).paths)) == set()
+
+
+def test_no_range_that_loads_data(tmp_path):
+    report = run(synthetic(tmp_path, steps=10, data_load=False, late={2: 3 * MS}, late_as="host").paths)
+    note = next(w for w in report["warnings"] if w["code"] == "no_data_range")
+    assert "checkpoint" in note["message"]
+    assert {r["idle_data_load_ns"] for r in report["ranks"]} == {None}
+    assert {r["idle_by_cause_ns"]["data_load"] for r in report["ranks"]} == {None}
+
+
+def test_idle_by_cause_closes_and_short_gaps_are_not_listed(tmp_path):
+    job = synthetic(tmp_path, steps=10, late={2: 3 * MS}, late_as="data_load")
+    report = run(job.paths)
+    for r in report["ranks"]:
+        assert sum(x for x in r["idle_by_cause_ns"].values() if x is not None) == r["idle_ns"]
+        lengths = [g["ns"] for g in r["longest_gaps"]]
+        assert lengths == sorted(lengths, reverse=True)
+    outcome = compare([str(p) for p in job.paths])
+    bare = to_dict(outcome.comparison, outcome.notes, 10 * MS)
+    assert [r["longest_gaps"] for r in bare["ranks"]] == [[], [], [], []]
