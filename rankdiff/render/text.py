@@ -85,7 +85,7 @@ def _verdict(c: Comparison) -> str:
             certainty.append(f"p = {main.p_value:.4f}")
         if main.delay_ci95_ns is not None:
             certainty.append(
-                f"95 % interval {duration(main.delay_ci95_ns[0])} to {duration(main.delay_ci95_ns[1])} a step"
+                f"95% interval {duration(main.delay_ci95_ns[0])} to {duration(main.delay_ci95_ns[1])} a step"
             )
         if certainty:
             lines.append(_wrap("certainty", "; ".join(certainty)))
