@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import click
 
 from rankdiff_cli.options import Duration, RankList, report_options
-from rankdiff_cli.output import write
+from rankdiff_cli.output import left_out, write
 
 if TYPE_CHECKING:
     from rankdiff.compare import Outcome
@@ -81,7 +81,7 @@ def command(
         ranks=ranks,
         skip_steps=skip_steps,
         strict=strict,
-        on_problem=None if quiet else _say,
+        on_problem=None if quiet else left_out,
     )
     if output is not None:
         from rankdiff.render.folder import check_free
@@ -163,7 +163,3 @@ def _given() -> list[str]:
             text = ",".join(map(str, sorted(value))) if isinstance(value, frozenset) else str(value)
             out.append(f"{flag} {shlex.quote(text)}")
     return out
-
-
-def _say(problem: Exception) -> None:
-    click.echo(f"rankdiff: left out: {problem}", err=True)

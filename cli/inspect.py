@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from rankdiff_cli.options import report_options
-from rankdiff_cli.output import write
+from rankdiff_cli.output import left_out, write
 
 
 @click.command(name="inspect")
@@ -34,7 +34,7 @@ def command(
         rank_regex=rank_regex,
         digest=DigestOptions(data_range=data_range, step_range=step_range, comm_regex=comm_regex),
         strict=strict,
-        on_problem=None if quiet else lambda problem: click.echo(f"rankdiff: left out: {problem}", err=True),
+        on_problem=None if quiet else left_out,
     )
     with progress(quiet) as bar:
         found = read(reports, options, bar)

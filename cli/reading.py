@@ -6,8 +6,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeVar
 
-import click
-
+from rankdiff_cli.output import left_out, say
 from rankdiff_cli.progress import progress
 
 if TYPE_CHECKING:
@@ -46,20 +45,13 @@ def read_and_compare(
         rank_regex=rank_regex,
         digest=digest,
         strict=strict,
-        on_problem=None if quiet else lambda problem: say(f"left out: {problem}"),
+        on_problem=None if quiet else left_out,
     )
     with progress(quiet) as bar:
         c = compare(reports, options, bar).comparison
     if not quiet:
         _warn(c)
     return Compared(c, discover(reports).reports, digest)
-
-
-def say(text: str) -> None:
-    """Write a line on stderr, without what could drive the terminal."""
-    from rankdiff.render.document import clean
-
-    click.echo(f"rankdiff: {clean(text)}", err=True)
 
 
 def with_progress(items: Iterable[T], total: int, quiet: bool, name: Callable[[T], str]) -> Iterator[T]:

@@ -9,8 +9,8 @@ from typing import Any
 import click
 
 from rankdiff_cli.options import RankList, report_options
-from rankdiff_cli.output import write
-from rankdiff_cli.reading import read_and_compare, say, with_progress
+from rankdiff_cli.output import say, write
+from rankdiff_cli.reading import read_and_compare, with_progress
 
 _JSON = (".json", ".json.gz")
 _PERFETTO = (".pftrace", ".perfetto-trace")

@@ -14,7 +14,8 @@ from rankdiff.digest import Digest
 from rankdiff.excess import Scene, Sides, excess_of, has_lead_up, own_steps, rows_of
 from rankdiff.findings import Finding
 from rankdiff.job import Job
-from rankdiff.kernel_work import compare_kernels
+from rankdiff.kernel_work import KernelWork, compare_kernels
+from rankdiff.reports.call_names import os_class
 from rankdiff.schema import CLASSES
 from rankdiff.units import duration, share
 
@@ -62,12 +63,12 @@ def explain(job: Job, scene: Scene, finding: Finding, accused: Iterable[int]) ->
     rows = [scene.ranks.index(r) for r in own]
     delay = float(scene.delta[rows][:, np.array(finding.late_mask, np.bool_)].sum())
     explained = float(excess[excess > 0].sum())
-    bare = _more_kernel_time(job, scene, sides)
-    if bare is not None:
+    kernels = _compared_kernels(job, scene, sides)
+    if kernels is not None and not _graphs_traced_whole(job, sides):
         # Peers hide compute under their waits, so that equal compute lies bare on the late rank: that explains
         # where its time went, but only kernel time that the peers do not have at all is more work.
         at = CLASSES.index("gpu_work")
-        excess[at] = min(excess[at], max(0.0, bare))
+        excess[at] = min(excess[at], max(0.0, kernels.more_ns * sides.late.size * len(sides.own)))
     positive = {c: float(x) for c, x in zip(CLASSES, excess, strict=True) if x > 0}
     total = sum(positive.values())
     shares = {c: x / total for c, x in sorted(positive.items(), key=lambda i: -i[1])} if total > 0 else {}
@@ -99,7 +100,7 @@ def explain(job: Job, scene: Scene, finding: Finding, accused: Iterable[int]) ->
     if cause == "host" and blind:
         evidence.append("OS calls were not captured there: this may be a system call as well as code")
     if cause == "gpu_work":
-        cause, words = _kernels(job, scene, sides, detail)
+        cause, words = _kernels(job, scene, sides, kernels, detail)
         evidence += words
     severity = "note" if cause in ("inherited", "profiler") else finding.severity
     return replace(finding, cause=cause, cause_detail=detail, evidence=tuple(evidence), severity=severity)
@@ -220,33 +221,29 @@ def _describe(
 
 
 def _waits(call: str) -> bool:
-    from rankdiff.reports.call_names import os_class
-
     return os_class(call) == "os_wait"
 
 
-def _more_kernel_time(job: Job, scene: Scene, sides: Sides) -> float | None:
-    """Kernel time of the late steps beyond the peers', in ns over all ranks of the finding; None: not known."""
+def _compared_kernels(job: Job, scene: Scene, sides: Sides) -> KernelWork | None:
+    """Kernels of the late steps against the peers'; None where there are none to compare."""
 
     def part(r: int) -> tuple[Digest, frozenset[int] | None, int]:
         steps = own_steps(job, scene, r, sides.late)
         return job.ranks[r].digest, steps, len(steps) if steps else scene.steps.size
 
+    return compare_kernels([part(r) for r in sides.own], [part(r) for r in sides.peers])
+
+
+def _graphs_traced_whole(job: Job, sides: Sides) -> bool:
+    """Whether work of these ranks lies in graphs whose kernels were not captured."""
     everybody = (*sides.own, *sides.peers)
-    if any("CUPTI_ACTIVITY_KIND_GRAPH_TRACE" in job.ranks[r].digest.info.tables for r in everybody):
-        return None  # graphs traced whole have no kernels to compare
-    found = compare_kernels([part(r) for r in sides.own], [part(r) for r in sides.peers])
-    return found.more_ns * sides.late.size * len(sides.own) if found is not None else None
+    return any("CUPTI_ACTIVITY_KIND_GRAPH_TRACE" in job.ranks[r].digest.info.tables for r in everybody)
 
 
-def _kernels(job: Job, scene: Scene, sides: Sides, detail: dict[str, Any]) -> tuple[str, list[str]]:
+def _kernels(
+    job: Job, scene: Scene, sides: Sides, found: KernelWork | None, detail: dict[str, Any]
+) -> tuple[str, list[str]]:
     """Tell more work from slower work by the kernels' signatures."""
-
-    def part(r: int) -> tuple[Digest, frozenset[int] | None, int]:
-        steps = own_steps(job, scene, r, sides.late)
-        return job.ranks[r].digest, steps, len(steps) if steps else scene.steps.size
-
-    found = compare_kernels([part(r) for r in sides.own], [part(r) for r in sides.peers])
     if found is None:
         return "gpu_work", []
     detail["top_kernels"] = found.top

@@ -71,3 +71,8 @@ def clean(text: str) -> str:
     Invisible format characters go too: a right-to-left override would turn a line around.
     """
     return "".join(c if c.isprintable() else "?" for c in text)
+
+
+def clean_lines(text: str) -> str:
+    """`clean` line by line."""
+    return "\n".join(clean(line) for line in text.split("\n"))

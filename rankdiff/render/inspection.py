@@ -6,7 +6,7 @@ from collections import Counter
 
 from rankdiff.compare import Readings
 from rankdiff.digest import Digest
-from rankdiff.render.document import clean
+from rankdiff.render.document import clean_lines
 from rankdiff.reports.identity import Identity
 from rankdiff.units import duration, share, utc
 
@@ -31,7 +31,7 @@ def to_text(found: Readings) -> str:
         blocks.append(f"not captured: rank {', '.join(map(str, found.missing))}")
     if found.notes:
         blocks.append("\n".join(f"warning: {n.message} [{n.code}]" for n in found.notes))
-    return "\n".join(clean(line) for line in "\n\n".join(blocks).split("\n")) + "\n"
+    return clean_lines("\n\n".join(blocks)) + "\n"
 
 
 def _rank(i: Identity, d: Digest) -> str:

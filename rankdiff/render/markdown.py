@@ -14,6 +14,7 @@ from rankdiff.render.document import (
     Picture,
     Table,
     clean,
+    clean_lines,
 )
 
 # Everything that could start markup in the middle of a line, or at its beginning. An underscore between letters
@@ -48,11 +49,6 @@ def _block(block: Block) -> str:
         return f"![{escape(block.title)}](plots/{block.name}.png)\n\n*{escape(block.caption)}*"
     fence = "`" * max(3, 1 + max((len(m) for m in re.findall(r"`+", block.text)), default=0))
     return f"{fence}sh\n{clean_lines(block.text)}\n{fence}"
-
-
-def clean_lines(text: str) -> str:
-    """`clean` line by line."""
-    return "\n".join(clean(line) for line in text.split("\n"))
 
 
 def _table(table: Table) -> str:

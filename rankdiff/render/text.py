@@ -10,7 +10,7 @@ from rankdiff.comparison import Comparison
 from rankdiff.findings import Finding
 from rankdiff.gaps import MIN_GAP_NS, longest_gaps, step_label
 from rankdiff.notes import Note
-from rankdiff.render.document import clean
+from rankdiff.render.document import clean, clean_lines
 from rankdiff.render.rank_table import HEADER, LEGEND, NUMERIC, Row, rows
 from rankdiff.render.words import because, cost, how_often, since, spent, summary, who
 from rankdiff.units import duration, share, utc
@@ -50,11 +50,6 @@ def to_text(c: Comparison, notes: Sequence[Note] = (), min_gap_ns: int = MIN_GAP
         _notes([*notes, *c.notes]),
     ]
     return clean_lines("\n\n".join(b for b in blocks if b)) + "\n"
-
-
-def clean_lines(text: str) -> str:
-    """`clean` line by line."""
-    return "\n".join(clean(line) for line in text.split("\n"))
 
 
 def _fill(text: str, first: str = "", rest: str = "") -> str:
