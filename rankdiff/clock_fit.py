@@ -15,7 +15,7 @@ F64 = NDArray[np.float64]
 
 MAD_TO_SIGMA = 1.4826  # for the normal distribution
 # Theil-Sen forms all pairs; longer series are first reduced to medians of this many blocks.
-_MOST_POINTS = 1_500
+_MOST_POINTS = 600
 # Server oscillators keep within 50 ppm of their frequency: two clocks cannot part faster than twice that.
 _MOST_RATE = 100e-6
 

@@ -126,7 +126,7 @@ def build_job(digests: Sequence[Digest], identities: Sequence[Identity]) -> Job:
                 step=_i64(t["step"].fill_null(-1)),
                 step_number=_i64(t["number"].fill_null(-1)),
                 comm=comm,
-                stream=_i64(t["stream"]),
+                stream=_i64(t["stream"].fill_null(-1)),
             )
         )
     return Job(tuple(ranks), origin)

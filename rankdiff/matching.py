@@ -8,7 +8,7 @@ Where counts differ inside the overlap, the sequences are aligned by operation a
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -42,6 +42,8 @@ class Communicator:
     positions: I64  # (m, n) positions in each member's N x N arrays, in order
     trimmed: I64  # (n,) operations before or after the common window
     lost: I64  # (n,) operations inside the common window that not all members have
+    missing: I64  # (n,) operations inside the common window that most members have and this one lacks
+    extra: I64  # (n,) operations inside the common window that only this and few other members have
     first_divergence: int | None = None  # instance index at which the sequences first part
     minority: tuple[int, ...] = ()  # job rank indices that part from the rest there
 
@@ -79,6 +81,12 @@ def payload_groups(job: Job) -> list[Group]:
     ]
 
 
+def unresolved_share(job: Job, groups: Sequence[Group]) -> float:
+    """Share of the N x N kernels that are on no communicator."""
+    total = sum(r.row.size for r in job.ranks)
+    return 1.0 - sum(p.size for g in groups for p in g.positions.values()) / total if total else 0.0
+
+
 def match(job: Job, groups: Iterable[Group]) -> Matching:
     """Match the operations of each group across its members.
 
@@ -100,7 +108,6 @@ def match(job: Job, groups: Iterable[Group]) -> Matching:
         made = _instances(job, group, [c for c in choices if c.group == i], offsets)
         if made is not None:
             communicators.append(made)
-            notes += _divergence_notes(job, made)
     total = sum(r.row.size for r in job.ranks)
     used = sum(c.positions.size for c in communicators)
     return Matching(communicators, notes, unmatched=total - used)
@@ -139,7 +146,7 @@ def _instances(
             return None
         positions = group.positions[c.rank]
         b = sequence(job.ranks[c.rank], positions)
-        partner = _partners(a, b, c, offsets[c.group, c.rank])
+        partner = partners(a, b, c, offsets[c.group, c.rank])
         j = members.index(c.rank)
         hit = partner >= 0
         place[partner[hit], j] = positions[hit]
@@ -151,9 +158,14 @@ def _instances(
     inside = slice(at[0], at[-1] + 1)
     complete = place[full]
     lost = np.zeros(len(members), np.int64)
+    has = place[inside] >= 0
+    usual = 2 * has.sum(axis=1) >= len(members)  # as `_divergence`: of two halves, those without stand out
+    missing = (~has & usual[:, None]).sum(axis=0)
+    extra = (has & ~usual[:, None]).sum(axis=0)
     for j, r in enumerate(members):
         own = np.searchsorted(group.positions[r], [complete[0, j], complete[-1, j]])
         lost[j] = own[1] - own[0] + 1 - complete.shape[0]
+        extra[j] += own[1] - own[0] + 1 - has[:, j].sum()  # unlike any operation of the reference
     divergence, minority = _divergence(place[inside], complete, members, group)
     return Communicator(
         id=group.id,
@@ -162,21 +174,37 @@ def _instances(
         positions=complete,
         trimmed=sizes - complete.shape[0] - lost,
         lost=lost,
+        missing=missing,
+        extra=extra,
         first_divergence=divergence,
         minority=minority,
     )
 
 
-def _partners(a: tuple[I64, I64, I64], b: tuple[I64, I64, I64], c: Choice, offset: float) -> I64:
-    """For each operation of `b` the matching one of `a`, or -1."""
+def partners(a: I64, b: I64, c: Choice, offset: float) -> I64:
+    """Pair the operations of two ranks.
+
+    Parameters
+    ----------
+    a, b : (3, na), (3, nb) int64
+        As `sequence` gives them; `a` of the choice's reference.
+    c : Choice
+    offset : float, ns
+        Clock of `b` less that of `a`.
+
+    Returns
+    -------
+    (nb,) int64
+        For each operation of `b` the matching one of `a`, or -1.
+    """
     best = int(np.argmin(np.abs(c.offset - offset)))
     fits = abs(float(c.offset[best]) - offset) <= 1_000.0  # else no shift agrees with the known clock
     shift = int(c.shift[best])
-    first, last = max(0, -shift), min(b[0].size, a[0].size - shift)
+    first, last = max(0, -shift), min(b.shape[1], a.shape[1] - shift)
     j = np.arange(first, last)
     d = b[2][j] - a[2][j + shift]
     gap = _gap_cost(a[2], d)
-    partner = np.full(b[0].size, -1, np.int64)
+    partner = np.full(b.shape[1], -1, np.int64)
     if (
         fits
         and tokens_agree(a[0][j + shift], b[0][j])
@@ -211,11 +239,14 @@ def _gap_cost(end: I64, d: I64) -> float:
     """How far apart two ends may be and still rather be one instance than two lost ones.
 
     Half of the usual distance of operations, but not less than the ends scatter from one operation to the
-    next (differences of neighbours, so that the jump at a lost event does not count as scatter).
+    next. That is told by the calmest stretch of the sequence: where a lost event has displaced the pairs, their
+    differences vary with the step times instead.
     """
     if end.size < 2 or d.size < 2:
         return 1e9
-    scatter = float(np.median(np.abs(np.diff(d))))
+    change = np.abs(np.diff(d))
+    stretches = np.array_split(change, max(1, min(8, change.size // 8)))
+    scatter = min(float(np.median(x)) for x in stretches)
     return max(100_000.0, 0.5 * float(np.median(np.diff(end))), 6.0 * scatter)
 
 
@@ -239,18 +270,3 @@ def _divergence(
         return at, tuple(without if len(without) <= len(with_it) else with_it)
     at = min(x for x, _ in extra)
     return at, tuple(r for x, r in extra if x == at)
-
-
-def _divergence_notes(job: Job, c: Communicator) -> list[Note]:
-    if c.first_divergence is None:
-        return []
-    who = [job.ranks[r].identity for r in c.minority]
-    names = ", ".join(i.label for i in who)
-    return [
-        Note(
-            "counts_differ",
-            f"communicator {c.id} ({c.members.size} ranks): the sequences part at operation {c.first_divergence}; "
-            f"rank {names} differs from the rest (lost events, or the ranks issued other collectives)",
-            tuple(i.rank for i in who),
-        )
-    ]

@@ -17,6 +17,10 @@ I64 = NDArray[np.int64]
 # Two shifts whose scores differ by less than this factor (and this much) are as good as each other.
 _TIE_FACTOR = 2.0
 _TIE_NS = 10_000.0
+# Elements that a shift is judged by: enough for a 95th percentile; and when thousands of shifts are sifted first.
+_SAMPLE = 400
+_ROUGH_SAMPLE = 24
+_BROKEN_SHARE = 0.02  # of collectives in which one may end before the other starts (a preempted GPU)
 # How far a shift's offset may be from a clock that is known: one clock, or one fitted from other collectives.
 _SAME_CLOCK_NS = 500_000.0
 _KNOWN_CLOCK_NS = 3_000_000.0
@@ -33,6 +37,7 @@ class Choice:
     score: NDArray[np.float64]
     offset: NDArray[np.float64]
     anchored: NDArray[np.float64]  # share of overlapping operations with equal step numbers; nan: unknown
+    overlap: I64  # operations that both sequences have
 
 
 def shifts_between(job: Job, group: int, reference: tuple[int, I64], other: tuple[int, I64]) -> Choice:
@@ -52,34 +57,45 @@ def shifts_between(job: Job, group: int, reference: tuple[int, I64], other: tupl
     """
     (ref, base), (r, positions) = reference, other
     a, b = sequence(job.ranks[ref], base), sequence(job.ranks[r], positions)
-    na, nb = a[0].size, b[0].size
+    na, nb = a.shape[1], b.shape[1]
     least = (min(na, nb) + 1) // 2
-    shift, score, offset = shift_scores(*a, *b, least - nb, na - least)
+    x, y = job.ranks[ref].step_number[base], job.ranks[r].step_number[positions]
+    # The best, and whatever the session clocks or the step numbers speak for.
+    rough = shift_scores(a, b, np.arange(least - nb, na - least + 1), _ROUGH_SAMPLE, na + nb, 1.0)
+    anchors = np.intersect1d(np.array(_anchor_shifts(x, y), np.int64), rough[0])
+    parts = [
+        shift_scores(a, b, order, _SAMPLE, most, _BROKEN_SHARE)
+        for order, most in (
+            (rough[0][np.argsort(rough[1], kind="stable")], 48),
+            (rough[0][np.argsort(np.abs(rough[2]), kind="stable")], 16),
+            (anchors, anchors.size + 1),
+        )
+    ]
     # A lost event displaces all that follows, so that no shift fits the whole; pieces still fit.
-    more = _pieces(a, b)
-    shift, score, offset = (np.concatenate(pair) for pair in zip((shift, score, offset), more, strict=True))
+    parts.append(_pieces(a, b))
+    shift, score, offset = (np.concatenate(part) for part in zip(*parts, strict=True))
     order = np.lexsort((score, shift))  # of the same shift, the best only
     order = order[np.unique(shift[order], return_index=True)[1]]
     shift, score, offset = shift[order], score[order], offset[order]
-    x, y = job.ranks[ref].step_number[base], job.ranks[r].step_number[positions]
-    # The best, and whatever the session clocks or the step numbers speak for.
     best = np.argsort(score, kind="stable")[:48]
     near = np.argsort(np.abs(offset), kind="stable")[:16]
-    keep = np.unique(np.concatenate([best, near, np.flatnonzero(np.isin(shift, _anchor_shifts(x, y)))]))
+    keep = np.unique(np.concatenate([best, near, np.flatnonzero(np.isin(shift, anchors))]))
     shift, score, offset = shift[keep], score[keep], offset[keep]
-    return Choice(group, ref, r, shift, score, offset, np.array([_anchor(x, y, int(k)) for k in shift]))
+    overlap = np.minimum(nb, na - shift) - np.maximum(0, -shift)
+    return Choice(
+        group, ref, r, shift, score, offset, np.array([_anchor(x, y, int(k)) for k in shift]), overlap
+    )
 
 
-def _pieces(
-    a: tuple[I64, I64, I64], b: tuple[I64, I64, I64]
-) -> tuple[I64, NDArray[np.float64], NDArray[np.float64]]:
+def _pieces(a: I64, b: I64) -> tuple[I64, NDArray[np.float64], NDArray[np.float64]]:
     """Shifts under which a piece of `b` fits: when an event is lost, no single shift fits the whole."""
-    na, nb = a[0].size, b[0].size
+    na, nb = a.shape[1], b.shape[1]
     size = max(4, min(16, nb // 4))
     found = []
     for at in sorted({(nb - size) * n // 8 for n in range(9)} if nb >= size else ()):
-        token, start, end = (x[at : at + size] for x in b)
-        shift, score, offset = shift_scores(*a, token, start, end, 0, na - size)
+        piece = np.ascontiguousarray(b[:, at : at + size])
+        all_shifts = np.arange(0, na - size + 1)
+        shift, score, offset = shift_scores(a, piece, all_shifts, size, na, _BROKEN_SHARE)
         found.append((shift - at, score, offset))
     if not found:
         none = np.empty(0)
@@ -109,9 +125,9 @@ def tokens_agree(a: I64, b: I64) -> bool:
     return bool(np.all((a == b) | (a < 0) | (b < 0)))
 
 
-def sequence(rank: JobRank, positions: I64) -> tuple[I64, I64, I64]:
-    """Tokens, starts and ends of a rank's collectives at these positions."""
-    return rank.token[positions], rank.start[positions], rank.end[positions]
+def sequence(rank: JobRank, positions: I64) -> I64:
+    """(3, k) int64: tokens, starts and ends of a rank's collectives at these positions."""
+    return np.stack((rank.token[positions], rank.start[positions], rank.end[positions]))
 
 
 def settle(job: Job, choices: Sequence[Choice]) -> tuple[dict[tuple[int, int], float], list[Note]]:
@@ -164,13 +180,14 @@ def settle(job: Job, choices: Sequence[Choice]) -> tuple[dict[tuple[int, int], f
         told = all(job.ranks[r].digest.info.session_start_utc_ns is not None for r in (c.reference, c.rank))
         offset, clear = _prior(c, told)
         if not clear:
-            a, b = job.ranks[c.reference].identity, job.ranks[c.rank].identity
+            a, b = job.ranks[c.reference], job.ranks[c.rank]
+            how = "the session clocks chose one" if told else "the one with the most in common was taken"
             notes.append(
                 Note(
                     "ambiguous_shift",
-                    f"the steps are so regular that {a.node} and {b.node} fit together in several ways; the "
-                    "session clocks chose one (numbered NVTX step ranges would settle it)",
-                    (b.rank,),
+                    f"the steps are so regular that {a.clock} and {b.clock} fit together in several ways; {how} "
+                    "(numbered NVTX step ranges would settle it)",
+                    (b.identity.rank,),
                 )
             )
         out[c.group, c.rank] = offset
@@ -225,12 +242,14 @@ def nearest(c: Choice, known: float, within: float) -> float:
 def _prior(c: Choice, told: bool) -> tuple[float, bool]:
     """Offset of the best shift; ties are settled by the session clocks, and said when these are too coarse.
 
-    `told` says whether both sessions know when they started; else there is nothing to settle a tie by.
+    `told` says whether both sessions know when they started; else of equally good shifts that with the most in
+    common is taken.
     """
     ok = _plausible(c)
     offsets = c.offset[ok]
     if not told:
-        return float(offsets[np.argmin(c.score[ok])]), offsets.size == 1
+        best = np.lexsort((-c.overlap[ok], c.score[ok]))[0]
+        return float(offsets[best]), offsets.size == 1
     by_clock = np.sort(np.abs(offsets))
     chosen = float(offsets[np.argmin(np.abs(offsets))])
     return chosen, bool(by_clock.size == 1 or by_clock[1] > 1.5 * by_clock[0] + 1_000_000)

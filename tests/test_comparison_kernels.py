@@ -123,11 +123,22 @@ def timeline(steps, scale=1_000_000):
 def test_shift_scores_agree_with_the_twin(a, b):
     a, b = timeline(a), timeline(b)
     low, high = 1 - b[0].size, a[0].size - 1
-    shift, score, offset = shift_scores(*a, *b, low, high)
+    shifts = np.arange(low, high + 1)
+    shift, score, offset = shift_scores(np.stack(a), np.stack(b), shifts, 400, 99, 0.02)
     want = naive_matching.shift_scores(*(x.tolist() for x in (*a, *b)), low, high)
     assert shift.tolist() == [w[0] for w in want]
     assert score == pytest.approx([w[1] for w in want])
     assert offset == pytest.approx([w[2] for w in want])
+
+
+def test_shift_scores_stop_early_and_keep_the_order():
+    a = np.stack(timeline([(0, 1, 2), (0, 3, 1), (0, 2, 2), (0, 5, 1)]))
+    every = shift_scores(a, a, i64([-1, 0, 1, 2]), 400, 9, 1.0)
+    assert every[0].tolist() == [-1, 0, 1, 2]
+    assert every[1][1] == 0.0
+    some = shift_scores(a, a, i64([2, 0, 1]), 400, 2, 1.0)
+    assert some[0].tolist() == [2, 0]
+    assert some[1].tolist() == [every[1][3], 0.0]
 
 
 @given(sequence, sequence, st.integers(1, 5))
@@ -140,6 +151,17 @@ def test_alignment_costs_what_the_best_one_costs(a, b, gap):
     assert all(naive_matching.same(x, y) for x, y in zip(ta[partner[hit]], tb[hit], strict=True))
     cost = np.abs(ea[partner[hit]] - eb[hit]).sum() + gap * (ta.size + tb.size - 2 * hit.size)
     assert cost == naive_matching.alignment_cost(ta.tolist(), ea.tolist(), tb.tolist(), eb.tolist(), gap)
+
+
+def test_alignment_crosses_what_the_other_side_does_not_have():
+    # A window that begins later, and a hole longer than the band is wide.
+    token, _, end = timeline([(0, 1, 1)] * 100, 1)
+    kept = np.r_[40:60, 85:100]
+    partner = align_in_time(token, end, token[kept], end[kept], 5.0, 4)
+    assert partner.tolist() == kept.tolist()
+    back = align_in_time(token[kept], end[kept], token, end, 5.0, 4)
+    assert np.flatnonzero(back >= 0).tolist() == kept.tolist()
+    assert back[kept].tolist() == list(range(kept.size))
 
 
 def test_alignment_of_nothing():

@@ -11,16 +11,12 @@ from rankdiff.kernels.clocks import median
 I64 = NDArray[np.int64]
 F64 = NDArray[np.float64]
 
-# Points that a shift is judged by: enough for a 95th percentile, few enough for thousands of shifts.
-_SAMPLE = 400
 _MOST_RATE = 100e-6
 
 
 @jit
-def shift_scores(
-    token_a: I64, start_a: I64, end_a: I64, token_b: I64, start_b: I64, end_b: I64, low: int, high: int
-) -> tuple[I64, F64, F64]:
-    """Judge the shifts `low` .. `high` between two sequences of collectives of one communicator.
+def shift_scores(a: I64, b: I64, shifts: I64, sample: int, most: int, allowed: float) -> tuple[I64, F64, F64]:
+    """Judge shifts between two sequences of collectives of one communicator.
 
     Shift k says that element j of `b` is element j + k of `a`. A shift counts when at least one
     element overlaps, all overlapping tokens agree, and nobody ends before the other starts once the
@@ -30,28 +26,34 @@ def shift_scores(
 
     Parameters
     ----------
-    token_a, token_b : (na,), (nb,) int64
-        Operation and bytes; -1 is unknown and agrees with everything.
-    start_a, end_a, start_b, end_b : (na,), (nb,) int64, ns
-        In the order of the communicator's operations.
-    low, high : int
-        Shifts to judge, both included; none when high < low.
+    a, b : (3, na), (3, nb) int64
+        Token (operation and bytes; -1 is unknown and agrees with everything), start and end in ns, in the
+        order of the communicator's operations.
+    shifts : (k,) int64
+        Shifts to judge, in this order.
+    sample : int
+        Elements that a shift is judged by, at least 1; evenly spread over the overlap.
+    most : int
+        Stop after so many shifts that count.
+    allowed : float
+        Share of the elements that may end before the other starts.
 
     Returns
     -------
     shift : (m,) int64
-        The shifts that count, ascending; empty when none does.
+        The shifts that count, in the order given; empty when none does.
     score : (m,) float64, ns
     offset : (m,) float64, ns
         Median of end_b - end_a under the shift.
     """
+    token_a, start_a, end_a = a[0], a[1], a[2]
+    token_b, start_b, end_b = b[0], b[1], b[2]
     na, nb = token_a.size, token_b.size
-    room = max(0, high - low + 1)
-    shifts = np.empty(room, np.int64)
-    scores = np.empty(room, np.float64)
-    offsets = np.empty(room, np.float64)
+    found = np.empty(shifts.size, np.int64)
+    scores = np.empty(shifts.size, np.float64)
+    offsets = np.empty(shifts.size, np.float64)
     m = 0
-    for k in range(low, high + 1):
+    for k in shifts:
         first, last = max(0, -k), min(nb, na - k)
         n = last - first
         if n < 1:
@@ -63,13 +65,12 @@ def shift_scores(
                 break
         if not agree:
             continue
-        stride = max(1, n // _SAMPLE)
+        stride = max(1, n // sample)
         size = (n + stride - 1) // stride
         d = np.empty(size, np.float64)
         for i in range(size):
             j = first + i * stride
             d[i] = end_b[j] - end_a[j + k]
-        offset = median(np.sort(d))
         half = size // 2
         if half >= 8:
             apart = (end_a[first + k + (size - 1) * stride] - end_a[first + k]) / 2.0
@@ -79,27 +80,30 @@ def shift_scores(
                 middle = end_a[first + k + half * stride]
                 for i in range(size):
                     d[i] -= rate * (end_a[first + i * stride + k] - middle)
-                offset = median(np.sort(d))
+        offset = median(np.sort(d))
         dev = np.empty(size, np.float64)
         score = 0.0
         for i in range(size):
             dev[i] = abs(d[i] - offset)
             score += dev[i] / size
-        # Slack for the causality test: what the ends themselves scatter by, at least a device clock's grain.
-        slack = max(50_000.0, 6.0 * median(np.sort(dev)))
-        broken = 0
-        for i in range(size):
-            j = first + i * stride
-            # d[i] is the end difference less the drift: what remains of b's clock is end_b - d.
-            drift = end_b[j] - end_a[j + k] - d[i]
-            here = offset + drift
-            if end_a[j + k] + here + slack < start_b[j] or end_b[j] + slack < start_a[j + k] + here:
-                broken += 1
-        if broken * 50 > size:
-            continue
-        shifts[m], scores[m], offsets[m] = k, score, offset
+        if allowed < 1.0:
+            # Slack for the causality test: what the ends themselves scatter by, at least a device clock's grain.
+            slack = max(50_000.0, 6.0 * median(np.sort(dev)))
+            broken = 0
+            for i in range(size):
+                j = first + i * stride
+                # d[i] is the end difference less the drift: what remains of b's clock is end_b - d.
+                drift = end_b[j] - end_a[j + k] - d[i]
+                here = offset + drift
+                if end_a[j + k] + here + slack < start_b[j] or end_b[j] + slack < start_a[j + k] + here:
+                    broken += 1
+            if broken > allowed * size:
+                continue
+        found[m], scores[m], offsets[m] = k, score, offset
         m += 1
-    return shifts[:m], scores[:m], offsets[:m]
+        if m == most:
+            break
+    return found[:m], scores[:m], offsets[:m]
 
 
 @jit
@@ -149,15 +153,18 @@ def align_in_time(token_a: I64, end_a: I64, token_b: I64, end_b: I64, gap_cost: 
                 continue
             best, how = np.inf, np.int8(-1)
             up = c + move  # the column of the same i in the row before
+            if up - 1 < cols:
+                diagonal = before[up - 1] if up >= 1 else np.inf
+            else:  # beyond the band: what lies between was left alone
+                diagonal = before[cols - 1] + (up - cols) * gap_cost
+            above = before[up] if up < cols else before[cols - 1] + (up - cols + 1) * gap_cost
             same = i >= 1 and (token_a[i - 1] == token_b[j - 1] or token_a[i - 1] < 0 or token_b[j - 1] < 0)
-            if same and 0 <= up - 1 < cols:
-                cost = before[up - 1] + abs(end_a[i - 1] - end_b[j - 1])
-                if cost < best:
-                    best, how = cost, np.int8(0)
+            if same and diagonal + abs(end_a[i - 1] - end_b[j - 1]) < best:
+                best, how = diagonal + abs(end_a[i - 1] - end_b[j - 1]), np.int8(0)
             if i >= 1 and c >= 1 and now[c - 1] + gap_cost < best:
                 best, how = now[c - 1] + gap_cost, np.int8(1)
-            if 0 <= up < cols and before[up] + gap_cost < best:
-                best, how = before[up] + gap_cost, np.int8(2)
+            if above + gap_cost < best:
+                best, how = above + gap_cost, np.int8(2)
             now[c], back[j, c] = best, how
         before = now
     # Start the way back at the cheapest cell of the last row, charging what is left of a.
@@ -171,12 +178,12 @@ def align_in_time(token_a: I64, end_a: I64, token_b: I64, end_b: I64, gap_cost: 
         how = back[j, col]
         if how == 0:
             partner[j - 1] = centre[j] - width + col - 1
-            col += centre[j] - centre[j - 1] - 1
+            col = min(col + centre[j] - centre[j - 1] - 1, cols - 1)
             j -= 1
         elif how == 1:
             col -= 1
         elif how == 2:
-            col += centre[j] - centre[j - 1]
+            col = min(col + centre[j] - centre[j - 1], cols - 1)
             j -= 1
         else:
             break
