@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from rankdiff_cli.options import report_options
-from rankdiff_cli.output import left_out, write
+from rankdiff_cli.output import left_out, told, write
 
 
 @click.command(name="inspect")
@@ -35,6 +35,7 @@ def command(
         digest=DigestOptions(data_range=data_range, step_range=step_range, comm_regex=comm_regex),
         strict=strict,
         on_problem=None if quiet else left_out,
+        on_note=None if quiet else told,
     )
     with progress(quiet) as bar:
         found = read(reports, options, bar)

@@ -4,14 +4,20 @@ from __future__ import annotations
 
 import os
 import sys
+from typing import TYPE_CHECKING
 
 import click
+
+if TYPE_CHECKING:
+    from rankdiff.notes import Note
 
 
 def write(text: str) -> None:
     """Write a result; a reader that has gone (`rankdiff ... | head`) is no error of ours."""
+    # A name may hold what the terminal's encoding lacks.
+    encoding = sys.stdout.encoding or "utf-8"
     try:
-        sys.stdout.write(text)
+        sys.stdout.write(text.encode(encoding, "replace").decode(encoding))
         sys.stdout.flush()
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -19,9 +25,14 @@ def write(text: str) -> None:
 
 def say(text: str) -> None:
     """Write a line on stderr, without what could drive the terminal."""
-    from rankdiff.render.document import clean
+    from rankdiff.untrusted import clean
 
     click.echo(f"rankdiff: {clean(text)}", err=True)
+
+
+def told(note: Note) -> None:
+    """Say what the user should know while waiting."""
+    say(note.message)
 
 
 def left_out(problem: Exception) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeVar
 
-from rankdiff_cli.output import left_out, say
+from rankdiff_cli.output import left_out, say, told
 from rankdiff_cli.progress import progress
 
 if TYPE_CHECKING:
@@ -46,6 +46,7 @@ def read_and_compare(
         digest=digest,
         strict=strict,
         on_problem=None if quiet else left_out,
+        on_note=None if quiet else told,
     )
     with progress(quiet) as bar:
         c = compare(reports, options, bar).comparison

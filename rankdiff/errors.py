@@ -6,6 +6,10 @@ keeps its traceback.
 
 from __future__ import annotations
 
+from rankdiff.untrusted import shown
+
+_LONGEST_MESSAGE = 5_000  # characters; a path may have 4,096
+
 
 class RankdiffError(Exception):
     """Something rankdiff could not do, said in one line.
@@ -21,9 +25,10 @@ class RankdiffError(Exception):
     exit_code = 1
 
     def __init__(self, what: str, remedy: str | None = None) -> None:
-        super().__init__(what)
-        self.what = what
-        self.remedy = remedy
+        # One line whatever the names in it, and Python's own traceback shows it like that too.
+        self.what = shown(what, _LONGEST_MESSAGE)
+        self.remedy = None if remedy is None else shown(remedy, _LONGEST_MESSAGE)
+        super().__init__(self.what)
 
     def __str__(self) -> str:
         """Return the message, followed by the remedy when there is one."""

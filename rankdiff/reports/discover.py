@@ -3,20 +3,31 @@
 from __future__ import annotations
 
 import os
+import re
 import stat
 from collections.abc import Iterable
 from dataclasses import dataclass
 
 from rankdiff.errors import ReportError
 from rankdiff.notes import Note
-from rankdiff.reports.names import natural_key
+from rankdiff.reports.names import natural_key, report_stem
+from rankdiff.reports.nsys_export import not_exported, nsys_program
+from rankdiff.untrusted import argument, shown
+
+SQLITE, PARQUET, ARROW, NSYS_REP = "sqlite", "parquet", "arrow", "nsys-rep"
+# Of several forms of one report the first is read: the others say the same.
+FORMS = (SQLITE, PARQUET, ARROW, NSYS_REP)
+ENDINGS = {PARQUET: (".parquet",), ARROW: (".arrow", ".arrows")}
 
 _EXPORT = "Export it: nsys export --type sqlite --include-blobs=true {}"
+_FOLDERS = {PARQUET: "_pqtdir", ARROW: "_arwdir"}
+# A folder of another name is an export if it has a table that every export may have.
+_TABLE = re.compile(r"StringIds|NVTX_EVENTS|OSRT_API|CUPTI_ACTIVITY_KIND_\w+|TARGET_INFO_\w+|META_DATA_\w+")
 
 
 @dataclass(frozen=True)
 class Report:
-    """One export file.
+    """One report: an export, or what `nsys` can export.
 
     Attributes
     ----------
@@ -25,11 +36,19 @@ class Report:
     name : str
         File name without folders: what messages and results show.
     size_bytes : int
+        Of the file, or of the files in the folder.
+    form : str
+        One of FORMS.
     """
 
     path: str
     name: str
     size_bytes: int
+    form: str = SQLITE
+
+    def __post_init__(self) -> None:
+        """Make the name fit to be shown; it may hold any byte but a slash."""
+        object.__setattr__(self, "name", shown(self.name))
 
 
 @dataclass(frozen=True)
@@ -43,7 +62,7 @@ class Discovery:
     problems : tuple of ReportError
         One for each path that is not a report, in the same order.
     notes : tuple of Note
-        Files that were given twice.
+        Files that were given twice, and reports given in several forms.
     """
 
     reports: tuple[Report, ...]
@@ -65,27 +84,54 @@ def discover(paths: Iterable[str | os.PathLike[str]]) -> Discovery:
         Nothing is raised: one bad path must not stop the others.
     """
     reports: list[Report] = []
-    problems: list[ReportError] = []
+    problems: dict[str, ReportError] = {}
     notes: list[Note] = []
     seen: dict[tuple[int, int], str] = {}
     given = {os.fspath(path) for path in paths}
-    for path in sorted(given, key=lambda text: (natural_key(os.path.basename(text)), len(text), text)):
+    ordered = sorted(given, key=lambda text: (natural_key(os.path.basename(text)), len(text), text))
+    for path in ordered:
         try:
-            found = _look(path)
+            report, file = _look(path)
         except ReportError as error:
-            problems.append(error)
+            problems[path] = error
             continue
-        file = (found.st_dev, found.st_ino)
         if file in seen:
             notes.append(Note("same_file", f"{path} is the same file as {seen[file]}; counted once"))
             continue
         seen[file] = path
-        reports.append(Report(path, os.path.basename(path), found.st_size))
-    return Discovery(tuple(reports), tuple(problems), tuple(notes))
+        reports.append(report)
+    reports = _one_form_each(reports, notes)
+    if nsys_program() is None:
+        problems |= {report.path: not_exported(report.path) for report in reports if report.form == NSYS_REP}
+        reports = [report for report in reports if report.form != NSYS_REP]
+    told = tuple(problems[path] for path in ordered if path in problems)
+    return Discovery(tuple(reports), told, tuple(notes))
 
 
-def _look(path: str) -> os.stat_result:
-    """Return the status of a file that may be an SQLite export.
+def _one_form_each(reports: list[Report], notes: list[Note]) -> list[Report]:
+    """Of each report the form that is read best."""
+    best: dict[tuple[str, str], Report] = {}
+    for report in sorted(reports, key=lambda each: FORMS.index(each.form)):
+        best.setdefault(_report_key(report.path), report)
+    kept = []
+    for report in reports:
+        used = best[_report_key(report.path)]
+        if used.form == report.form:
+            kept.append(report)
+        else:
+            message = f"{report.name} is the same report as {used.name}, which is read"
+            notes.append(Note("already_exported", message))
+    return kept
+
+
+def _report_key(path: str) -> tuple[str, str]:
+    """Folder and name of a report, without its form."""
+    folder, name = os.path.split(os.path.abspath(path))
+    return folder, report_stem(name)
+
+
+def _look(path: str) -> tuple[Report, tuple[int, int]]:
+    """Return the report that a path is, with device and number of its file.
 
     Raises
     ------
@@ -103,22 +149,42 @@ def _look(path: str) -> os.stat_result:
     except (OSError, ValueError) as error:
         raise ReportError(f"{path}: cannot be read ({getattr(error, 'strerror', None) or error})") from error
     if stat.S_ISDIR(found.st_mode):
-        if path.rstrip("/").endswith(("_pqtdir", "_arwdir")):
-            raise ReportError(
-                f"{path}: a directory of Parquet or Arrow files, not supported yet in this version",
-                _EXPORT.format("REPORT.nsys-rep"),
-            )
-        raise ReportError(
-            f"{path}: a directory, expected an export file",
-            f"Give the files in it: {path.rstrip('/')}/*.sqlite",
-        )
-    if not stat.S_ISREG(found.st_mode):
+        report = _folder(path)
+    elif stat.S_ISREG(found.st_mode):
+        report = Report(path, os.path.basename(path), found.st_size, _file_form(path, found.st_size))
+    else:
         raise ReportError(f"{path}: not a regular file")
-    if path.endswith((".nsys-rep", ".qdrep")):
+    return report, (found.st_dev, found.st_ino)
+
+
+def _folder(path: str) -> Report:
+    """Return the export that a folder is."""
+    name = os.path.basename(os.path.abspath(path))
+    try:
+        entries = list(os.scandir(path))
+        files = {entry.name: entry.stat().st_size for entry in entries if entry.is_file()}
+    except OSError as error:
+        raise ReportError(f"{path}: cannot be read ({error.strerror})", "Check its permissions") from error
+    for form, endings in ENDINGS.items():
+        sizes = {file: size for file, size in files.items() if file.endswith(endings)}
+        known = any(_TABLE.fullmatch(os.path.splitext(file)[0]) for file in sizes)
+        if known or (sizes and name.endswith(_FOLDERS[form])):
+            return Report(path, name, sum(sizes.values()), form)
+    if name.endswith(tuple(_FOLDERS.values())):
         raise ReportError(
-            f"{path}: a report of Nsight Systems that has not been exported", _EXPORT.format(path)
+            f"{path}: no tables in it, expected files like StringIds.parquet",
+            "The export or the copy failed; export it again: nsys export --type parquetdir "
+            "--include-blobs=true REPORT.nsys-rep",
         )
-    if found.st_size == 0:
+    raise ReportError(
+        f"{path}: a directory, expected an export",
+        f"Give the files in it: {argument(path.rstrip('/'))}/*.sqlite",
+    )
+
+
+def _file_form(path: str, size: int) -> str:
+    """Return the form of a report that a file is."""
+    if size == 0:
         raise ReportError(
             f"{path}: empty (0 bytes)", "The export or the copy failed; " + _EXPORT.format("REPORT.nsys-rep")
         )
@@ -128,12 +194,14 @@ def _look(path: str) -> os.stat_result:
     except OSError as error:
         raise ReportError(f"{path}: cannot be read ({error.strerror})", "Check its permissions") from error
     if head.startswith(b"SQLite format 3\x00"):
-        return found
+        return SQLITE
+    if path.endswith((".nsys-rep", ".qdrep")):
+        return NSYS_REP
     if head.startswith(b"\x1f\x8b"):
-        raise ReportError(f"{path}: compressed with gzip", f"Unpack it first: gunzip -k {path}")
+        raise ReportError(f"{path}: compressed with gzip", f"Unpack it first: gunzip -k {argument(path)}")
     if head.startswith(b"PAR1"):
         raise ReportError(
-            f"{path}: a Parquet file, expected an SQLite export", _EXPORT.format("REPORT.nsys-rep")
+            f"{path}: one Parquet file, expected an export", "Give the folder that holds all its tables"
         )
     raise ReportError(
         f"{path}: expected an SQLite export, found {_kind(head)}", _EXPORT.format("REPORT.nsys-rep")

@@ -3,30 +3,32 @@
 from __future__ import annotations
 
 import os
-import tempfile
+import uuid
+from collections.abc import Iterator
 
 import duckdb
 
+from rankdiff.reports.temporary import temporary_place
+
 _LEAST_MEMORY = 512 << 20
-_CGROUP_LIMITS = ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes")
 
 
-def open_engine() -> duckdb.DuckDBPyConnection:
+def open_engine(share: int = 1) -> duckdb.DuckDBPyConnection:
     """Open an in-memory database that loads no extension and stays within the job's limits.
 
-    It takes at most half of the memory that the machine or the cgroup allows, as many threads as the process
-    may run on, and spills to ``RANKDIFF_TMP``, ``SLURM_TMPDIR`` or the system's temporary folder (never to
-    the working directory, as DuckDB would by itself).
+    It takes at most half of the memory that the machine or the cgroup allows (divided by `share`), as many
+    threads as the process may run on, and spills to ``RANKDIFF_TMP``, ``SLURM_TMPDIR`` or the system's
+    temporary folder (never to the working directory, as DuckDB would by itself), in a folder of its own:
+    nodes may share the place, and two databases must not share a folder.
     """
-    spill = os.environ.get("RANKDIFF_TMP") or os.environ.get("SLURM_TMPDIR") or tempfile.gettempdir()
     return duckdb.connect(
         ":memory:",
         config={
             "autoinstall_known_extensions": "false",
             "autoload_known_extensions": "false",
             "threads": str(usable_cpus()),
-            "memory_limit": f"{memory_limit_bytes() // (1 << 20)}MiB",
-            "temp_directory": os.path.join(spill, f"rankdiff-{os.getpid()}"),
+            "memory_limit": f"{memory_limit_bytes() // share // (1 << 20)}MiB",
+            "temp_directory": os.path.join(temporary_place(), f"rankdiff-{uuid.uuid4().hex}"),
             "preserve_insertion_order": "true",
         },
     )
@@ -39,15 +41,38 @@ def usable_cpus() -> int:
     return max(1, os.cpu_count() or 1)
 
 
-def memory_limit_bytes() -> int:
-    """Half of the memory that the cgroup or the machine allows, at least 512 MiB."""
-    limits = [os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")]
-    for path in _CGROUP_LIMITS:
-        try:
-            with open(path, encoding="ascii") as file:
-                text = file.read().strip()
-        except OSError:
-            continue
-        if text.isdigit():
-            limits.append(int(text))
+def memory_limit_bytes(cgroups: str = "/sys/fs/cgroup", own: str = "/proc/self/cgroup") -> int:
+    """Half of the memory that the process's cgroups or the machine allow, at least 512 MiB.
+
+    Slurm sets the limit on the job's or the step's cgroup, somewhere above the process's own: the least of all
+    the way up holds. The arguments are where Linux tells of cgroups.
+    """
+    limits = [os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"), *_cgroup_limits(cgroups, own)]
     return max(_LEAST_MEMORY, min(limits) // 2)
+
+
+def _cgroup_limits(cgroups: str, own: str) -> Iterator[int]:
+    for line in _read(own).splitlines():
+        # "0::/path" in version 2, "4:memory:/path" in version 1.
+        number, _, rest = line.partition(":")
+        controllers, _, place = rest.partition(":")
+        if number == "0" and not controllers:
+            root, file = cgroups, "memory.max"
+        elif "memory" in controllers.split(","):
+            root, file = os.path.join(cgroups, "memory"), "memory.limit_in_bytes"
+        else:
+            continue
+        parts = [part for part in place.split("/") if part not in ("", "..")]
+        for depth in range(len(parts) + 1):
+            text = _read(os.path.join(root, *parts[:depth], file)).strip()
+            if text.isdigit():
+                yield int(text)
+
+
+def _read(path: str) -> str:
+    """A small file of the kernel's; empty where there is none (no Linux, no such controller, not for us)."""
+    try:
+        with open(path, encoding="ascii", errors="replace") as file:
+            return file.read()
+    except OSError:
+        return ""

@@ -7,7 +7,7 @@ import re
 import polars as pl
 import pyarrow as pa
 
-from rankdiff.reports.sqlite import INTEGER, TEXT
+from rankdiff.reports.reader import INTEGER, TEXT
 from rankdiff.reports.tables import ReportTables
 
 METRICS, NAMES = "GPU_METRICS", "TARGET_INFO_GPU_METRICS"

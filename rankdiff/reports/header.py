@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import fcntl
 import os
 from dataclasses import dataclass
 
@@ -12,6 +14,8 @@ EXPORT_AGAIN = (
 )
 MAGIC = b"SQLite format 3\x00"
 _HEADER_BYTES = 100
+_PENDING_BYTE = 0x40000000  # of SQLite's locking protocol; the next ones are for shared and reserved locks
+_NO_LOCKS = {errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP, errno.ENOTSUP, errno.EIO, errno.EINVAL}
 
 
 @dataclass(frozen=True)
@@ -62,6 +66,20 @@ def read_header(path: str, name: str) -> Header:
             f"{name}: truncated copy, expected {expected} bytes by its header, found {size}", EXPORT_AGAIN
         )
     return Header(wal, log)
+
+
+def locks_work(path: str) -> bool:
+    """Say whether the file system has locks at all: SQLite calls a file "busy" in either case.
+
+    Some Lustre and NFS mounts refuse every lock. There nobody can hold one; elsewhere a refused lock means
+    that somebody writes.
+    """
+    try:
+        with open(path, "rb") as file:
+            fcntl.lockf(file, fcntl.LOCK_SH | fcntl.LOCK_NB, 1, _PENDING_BYTE)
+    except OSError as error:
+        return error.errno not in _NO_LOCKS
+    return True
 
 
 def _has_content(path: str) -> bool:

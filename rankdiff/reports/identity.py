@@ -94,7 +94,10 @@ def missing_ranks(identities: Sequence[Identity]) -> tuple[int, ...]:
 
 def _missing_note(missing: tuple[int, ...], identities: Sequence[Identity]) -> Note:
     count = len(missing) + len(identities)
-    message = f"{len(missing)} of {count} ranks have no report: {_listed(list(map(str, missing)))}"
+    message = (
+        f"{len(missing)} of {count} ranks have no report: {_listed(list(map(str, missing)))}; communicators are compared "
+        f"without {'it' if len(missing) == 1 else 'them'}"
+    )
     if len({each.claims.path for each in identities}) == 1:
         message += (
             "; reports of one job overwrite each other when their name has no %q{SLURM_PROCID}: "

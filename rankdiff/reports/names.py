@@ -60,7 +60,9 @@ _NVTX_GROUP = re.compile(r"nccl(groupstart|groupend)\b", re.IGNORECASE)
 
 _LONGEST_NUMBER = 18  # digits; more do not fit 64 bits
 
-_FILE_ENDING = re.compile(r"(?:\.nsys-rep)?\.(?:sqlite3?|db|parquet|nsys-rep|qdrep)$", re.IGNORECASE)
+_FILE_ENDING = re.compile(
+    r"(?:\.nsys-rep)?(?:\.(?:sqlite3?|db|parquet|nsys-rep|qdrep)|_(?:pqt|arw)dir)$", re.IGNORECASE
+)
 _FILE_RANK = re.compile(
     r"prof_(?:(?P<node>.+)_)?(?P<rank>\d{1,6})$", re.IGNORECASE
 )  # a longer number is a date
@@ -84,6 +86,17 @@ def kernel_op(name: str) -> str:
         if pattern.search(short):
             return op
     return "unknown"
+
+
+def custom_op(name: str) -> str:
+    """Operation of a kernel that the user says communicates (--comm-regex) and that is not NCCL's.
+
+    Such kernels (vLLM, FlashInfer, TensorRT-LLM) replace collectives in which everybody waits for the last. A
+    plain "reduce" in their names is an all-reduce's as a rule, and many names tell nothing: both are
+    ``collective``, an operation of all members that cannot be told any closer.
+    """
+    op = kernel_op(name)
+    return "collective" if op in ("unknown", "reduce") else op
 
 
 def nvtx_op(name: str) -> str | None:
@@ -125,12 +138,17 @@ def step_name(match: re.Match[str]) -> tuple[str, int | None]:
     return label, int(number) if number and len(number) <= _LONGEST_NUMBER else None
 
 
+def report_stem(file_name: str) -> str:
+    """Name of a report without what tells its form: the same for ``x.nsys-rep``, ``x.sqlite``, ``x_pqtdir``."""
+    return _FILE_ENDING.sub("", file_name)
+
+
 def file_identity(file_name: str) -> tuple[str | None, int | None]:
     """Node and rank that a file name tells: ``prof_<node>_<rank>``, ``prof_<rank>`` or ``prof_<node>``.
 
     Digits inside a node's name are no rank: ``prof_gpu01`` is node gpu01.
     """
-    stem = _FILE_ENDING.sub("", file_name)
+    stem = report_stem(file_name)
     if found := _FILE_RANK.match(stem):
         return found["node"], int(found["rank"])
     if found := _FILE_NODE.match(stem):

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 
 from rankdiff.claims import Claims
 from rankdiff.notes import Note
+from rankdiff.reports.names import report_stem
 
 _CONTAINER_ID = re.compile(r"[0-9a-f]{12}")
 
@@ -48,7 +49,7 @@ def assign_nodes(ordered: Sequence[Claims], notes: list[Note]) -> list[tuple[str
         if not said:
             # Reports of unknown nodes share no clock as far as anybody can tell.
             nameless.append(each.report)
-            out.append((each.report.removesuffix(".sqlite"), "report"))
+            out.append((report_stem(each.report), "report"))
             continue
         source, node = said[0]
         for other, name in said[1:]:

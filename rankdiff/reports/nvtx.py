@@ -6,8 +6,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from rankdiff.reports.sqlite import BLOB, INTEGER, TEXT
+from rankdiff.reports.reader import BLOB, INTEGER, TEXT
 from rankdiff.reports.tables import ReportTables, process_ids
+from rankdiff.untrusted import LONGEST_NAME, shown
 
 NVTX = "NVTX_EVENTS"
 _RANGES = (59, 60, 70, 71)  # push/pop, start/end, and the same imported from text
@@ -36,8 +37,11 @@ def add_nvtx(tables: ReportTables) -> None:
     )
     if rows is None:
         rows = pa.schema(list(columns.items())).empty_table()
+    rows = rows.filter(tables.usable(NVTX, rows, "globalTid", open_ended=True))
     ids = np.concatenate([rows[name].drop_null().to_numpy() for name in ("textId", "jsonTextId")])
-    tables.create("nvtx_string", tables.reader.strings(ids))
+    strings = tables.reader.strings(ids, whole=True)
+    no_environment = pc.invert(pc.match_substring(strings["value"], "\0"))
+    tables.create("nvtx_string", strings.filter(no_environment))
     raw = {
         "pid": process_ids(rows["globalTid"]),
         "thread": rows["globalTid"],
@@ -63,3 +67,23 @@ def add_nvtx(tables: ReportTables) -> None:
     )
     tables.db.execute(f"DELETE FROM nvtx WHERE type = {_DOMAIN}")
     tables.db.execute("DROP TABLE nvtx_row")
+    _show_names(tables)
+
+
+def _show_names(tables: ReportTables) -> None:
+    """Make names fit to be shown: the few that are long or hold anything but plain ASCII."""
+    odd = tables.frame(
+        "SELECT DISTINCT name FROM (SELECT name FROM nvtx UNION ALL SELECT name FROM domain) "
+        "WHERE length(name) > ? OR regexp_matches(name, '[^ -~]')",
+        [LONGEST_NAME],
+    )["name"].to_list()
+    better = [(name, shown(name)) for name in odd if shown(name) != name]
+    if not better:
+        return
+    old, new = (pa.array(texts, TEXT) for texts in zip(*better, strict=True))
+    tables.create("renamed", pa.table({"old": old, "new": new}))
+    for table in ("nvtx", "domain"):
+        tables.db.execute(
+            f"UPDATE {table} SET name = renamed.new FROM renamed WHERE {table}.name = renamed.old"
+        )
+    tables.db.execute("DROP TABLE renamed")

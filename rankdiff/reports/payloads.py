@@ -15,7 +15,7 @@ import numpy as np
 import polars as pl
 import pyarrow as pa
 
-from rankdiff.reports.sqlite import INTEGER, TEXT, SqliteReader
+from rankdiff.reports.reader import INTEGER, TEXT, Reader, unless_damaged
 
 COMM, BYTES, ROOT, PEER = "NCCL communicator ID", "Message size [bytes]", "Root", "Peer rank"
 _HEADER_BYTES = 32
@@ -34,11 +34,15 @@ PAYLOADS = pl.Schema(
 Layouts = Mapping[tuple[int, int], Mapping[str, tuple[int, int]]]
 
 
-def read_layouts(reader: SqliteReader) -> Layouts:
+def read_layouts(reader: Reader) -> Layouts:
     """Where the fields of each schema are: (domain, schema) to entry name to (offset, bytes).
 
     The rows are repeated for every process, and a missing offset means 0.
     """
+    return unless_damaged(reader, _layouts, {})  # without payloads communicators are inferred
+
+
+def _layouts(reader: Reader) -> Layouts:
     table = reader.read(
         "NVTX_PAYLOAD_SCHEMA_ENTRIES",
         {"domainId": INTEGER, "schemaId": INTEGER, "type": INTEGER, "name": TEXT, "offset": INTEGER},
@@ -47,6 +51,8 @@ def read_layouts(reader: SqliteReader) -> Layouts:
     )
     layouts: dict[tuple[int, int], dict[str, tuple[int, int]]] = {}
     for row in table.to_pylist():
+        if row["name"] is None or row["domainId"] is None or row["schemaId"] is None:
+            continue  # another version's spelling of a column, or a broken row
         size = 4 if row["type"] in _FOUR_BYTES else 8
         layouts.setdefault((row["domainId"], row["schemaId"]), {})[row["name"]] = (row["offset"] or 0, size)
     return layouts
@@ -84,7 +90,7 @@ def decode_blobs(blobs: pa.Array, layouts: Layouts) -> pl.DataFrame:
             start = header[of_schema, 3].astype(np.int64)
             for name, (offset, size) in fields.items():
                 at = start + offset
-                fits = (at >= _HEADER_BYTES) & (at + size <= length[rows])
+                fits = (at >= _HEADER_BYTES) & (at <= length[rows] - size)  # a sum could overflow
                 chosen = rows[fits]
                 raw = data[(offsets[chosen] + at[fits])[:, None] + np.arange(size)]
                 kind = "<i4" if size == 4 else "<u8" if name == COMM else "<i8"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from dataclasses import dataclass
 
@@ -11,7 +12,8 @@ from rankdiff.reports.capture import RANK_VARIABLES, Capture, pid_of, read_captu
 from rankdiff.reports.discover import Report
 from rankdiff.reports.names import file_identity, is_nccl_kernel
 from rankdiff.reports.nsys import GPU_TABLES, NOT_UVM, no_gpu_work, unnamed_pid
-from rankdiff.reports.sqlite import SqliteReader, quote
+from rankdiff.reports.opening import open_reader
+from rankdiff.reports.reader import Reader
 
 _KNOWN_MAJOR = 3
 
@@ -52,7 +54,7 @@ def claims(report: Report, rank_regex: str | None = None, comm_regex: str | None
     """
     pattern = compile_rank_regex(rank_regex) if rank_regex else None
     extra = re.compile(comm_regex) if comm_regex else None
-    with SqliteReader(report.path, report.name) as reader:
+    with open_reader(report) as reader:
         capture = read_capture(reader)
         major = (capture.schema_version or "").split(".")[0]
         if major.isdigit() and int(major) > _KNOWN_MAJOR:
@@ -86,7 +88,7 @@ def compile_rank_regex(text: str) -> re.Pattern[str]:
     return pattern
 
 
-def _units(reader: SqliteReader, extra: re.Pattern[str] | None) -> dict[tuple[int, int], _Unit]:
+def _units(reader: Reader, extra: re.Pattern[str] | None) -> dict[tuple[int, int], _Unit]:
     units: dict[tuple[int, int], _Unit] = {}
     for kind, table in GPU_TABLES.items():
         there = reader.columns(table)
@@ -96,8 +98,9 @@ def _units(reader: SqliteReader, extra: re.Pattern[str] | None) -> dict[tuple[in
         name = '"shortName"' if kind == "kernel" and "shortName" in there else "NULL"
         where = '"end" > "start"' + (f" AND {NOT_UVM}" if kind == "memcpy" and "copyKind" in there else "")
         rows = reader.query(
-            f'SELECT {process}, "deviceId", {name}, count(*), sum("end" - "start") FROM {quote(table)} '
-            f"WHERE {where} GROUP BY 1, 2, 3",
+            # As floats: broken times add up to more than 64 bits hold.
+            f'SELECT {process}, "deviceId", {name}, count(*), sum(CAST("end" AS DOUBLE) - CAST("start" AS DOUBLE)) '
+            f"FROM {reader.source(table)} WHERE {where} GROUP BY 1, 2, 3",
             (),
             table,
         )
@@ -109,7 +112,7 @@ def _units(reader: SqliteReader, extra: re.Pattern[str] | None) -> dict[tuple[in
             pid = pid_of(global_pid) if isinstance(global_pid, int) else unnamed_pid(reader)
             unit = units.setdefault((pid, device), _Unit())
             text = texts.get(name_id) or ""
-            unit.ns += int(ns)
+            unit.ns += int(ns) if ns is not None and math.isfinite(ns) else 0
             unit.graphs += count if kind == "graph" else 0
             unit.nccl += count if is_nccl_kernel(text) or (extra and extra.search(text)) else 0
     return units

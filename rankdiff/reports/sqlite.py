@@ -10,37 +10,29 @@ import os
 import re
 import shutil
 import sqlite3
-import tempfile
 import urllib.parse
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
 from rankdiff.errors import ReportError
 from rankdiff.notes import Note
-from rankdiff.reports.header import read_header
-from rankdiff.reports.sqlite_errors import explained
+from rankdiff.reports.header import locks_work, read_header
+from rankdiff.reports.reader import BLOB, INTEGER, TEXT, Reader, quote
+from rankdiff.reports.sqlite_errors import SQLITE_ERRORS, explained
+from rankdiff.reports.temporary import private_folder
 
-INTEGER, TEXT, BLOB = pa.int64(), pa.string(), pa.binary()
 _CLASS = {INTEGER: int, TEXT: str, BLOB: bytes}
 
 _ROWS_AT_ONCE = 20_000
-_PARAMETERS_AT_ONCE = 500
 _LOCK_WAIT_S = 3.0
 _LOCKING_FAILED = {"SQLITE_IOERR_LOCK", "SQLITE_IOERR_RDLOCK", "SQLITE_IOERR_UNLOCK", "SQLITE_PROTOCOL"}
 
 
-def quote(name: str) -> str:
-    """Quote a table or column name."""
-    return '"' + name.replace('"', '""') + '"'
-
-
-class SqliteReader:
-    """One export, open for reading; a context manager.
+class SqliteReader(Reader):
+    """An SQLite export.
 
     Parameters
     ----------
@@ -49,11 +41,6 @@ class SqliteReader:
     name : str
         How messages call it.
 
-    Attributes
-    ----------
-    notes : list of Note
-        What had to be done to read it, and values of an unexpected storage class, which are read as null.
-
     Raises
     ------
     ReportError
@@ -61,34 +48,28 @@ class SqliteReader:
     """
 
     def __init__(self, path: str, name: str) -> None:
+        super().__init__(name)
         self.path = path
-        self.name = name
-        self.notes: list[Note] = []
         self._private: str | None = None
-        self._present: dict[str, bool] = {}
-        self._columns: dict[str, tuple[str, ...]] = {}
+        self._known_columns: dict[str, tuple[str, ...]] = {}
         self._db: sqlite3.Connection | None = None
         source, immutable = self._prepare()
         try:
             try:
                 self._open(source, immutable)
             except sqlite3.Error as error:
-                if getattr(error, "sqlite_errorname", "") not in _LOCKING_FAILED:
+                code = getattr(error, "sqlite_errorname", "") or ""
+                refused = code.startswith("SQLITE_BUSY") and not locks_work(source)
+                if not refused and code not in _LOCKING_FAILED:
                     raise
                 # A file system without locks (some Lustre and NFS mounts): nobody can hold one either.
                 self._open(source, immutable=True)
                 self.notes.append(
                     Note("no_locks", f"{name}: the file system has no locks, read without them")
                 )
-        except sqlite3.Error as error:
+        except SQLITE_ERRORS as error:
             self.close()
-            raise explained(error, self.name, None) from error
-
-    def __enter__(self) -> SqliteReader:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
+            raise explained(error, self.name, None) from None
 
     def close(self) -> None:
         """Close the file and remove the private copy, if there was one."""
@@ -99,71 +80,29 @@ class SqliteReader:
             shutil.rmtree(self._private, ignore_errors=True)
             self._private = None
 
-    def has(self, table: str) -> bool:
-        """Say whether a table exists and has a row; a table without rows was not captured."""
-        if table not in self._present:
-            found = False
-            if table in self._tables:
-                found = bool(self.query(f"SELECT 1 FROM {quote(table)} LIMIT 1", (), table))
-            self._present[table] = found
-        return self._present[table]
-
     def tables(self) -> list[str]:
         """Names of the ordinary tables, with rows or without, sorted."""
         return sorted(self._tables)
 
-    def columns(self, table: str) -> tuple[str, ...]:
-        """Names of the columns of a table, as they are spelled in it; empty when there is no such table."""
-        if table not in self._columns:
-            rows = (
-                self.query(f"PRAGMA table_info({quote(table)})", (), table) if table in self._tables else []
-            )
-            self._columns[table] = tuple(row[1] for row in rows)
-        return self._columns[table]
+    def query(self, sql: str, parameters: Sequence[Any], table: str) -> list[tuple[Any, ...]]:
+        """Run one small query; `table` is only for the message of an error."""
+        with self._errors(table):
+            return self._connection.execute(sql, tuple(parameters)).fetchall()
 
-    def read(
-        self,
-        table: str,
-        columns: Mapping[str, pa.DataType],
-        *,
-        required: Sequence[str] = (),
-        where: str = "",
-        parameters: Sequence[Any] = (),
+    def _filled(self, table: str) -> bool:
+        return bool(self.query(f"SELECT 1 FROM {quote(table)} LIMIT 1", (), table))
+
+    def _columns(self, table: str) -> tuple[str, ...]:
+        if table not in self._known_columns:
+            rows = self.query(f"PRAGMA table_info({quote(table)})", (), table)
+            self._known_columns[table] = tuple(row[1] for row in rows)
+        return self._known_columns[table]
+
+    def _select(
+        self, table: str, columns: Mapping[str, pa.DataType], where: str, parameters: Sequence[Any]
     ) -> pa.Table:
-        """Read some columns of a table.
-
-        Parameters
-        ----------
-        table : str
-            Name of the table; one that is missing or empty gives no rows.
-        columns : mapping of str to pyarrow.DataType
-            INTEGER, TEXT or BLOB. A column that the table lacks is all null.
-        required : sequence of str
-            Columns that the table must have if it has rows.
-        where, parameters
-            SQL condition, without the word WHERE.
-
-        Returns
-        -------
-        pyarrow.Table
-            The columns asked for, in that order, rows in the order of the table.
-
-        Raises
-        ------
-        ReportError
-            When a required column is missing or the table cannot be read.
-        """
         schema = pa.schema(list(columns.items()))
-        if not self.has(table):
-            return schema.empty_table()
-        there = self.columns(table)
-        for column in required:
-            if column not in there:
-                found = ", ".join(there[:12])
-                raise ReportError(
-                    f"{self.name}: table {table} has no column {column}, found {found}, ...",
-                    "This version of Nsight Systems is not known; export with another one",
-                )
+        there = self._columns(table)
         selected = [column for column in columns if column in there]
         sql = f"SELECT {', '.join(map(quote, selected)) or '1'} FROM {quote(table)}" + (
             f" WHERE {where}" if where else ""
@@ -174,44 +113,13 @@ class SqliteReader:
             while rows := cursor.fetchmany(_ROWS_AT_ONCE):
                 values = dict(zip(selected, zip(*rows, strict=True), strict=True))
                 arrays = [
-                    self._array(values[column], kind, f"{table}.{column}")
+                    self._array(values[column], kind, table, column)
                     if column in values
                     else pa.nulls(len(rows), kind)
                     for column, kind in columns.items()
                 ]
                 batches.append(pa.record_batch(arrays, schema=schema))
         return pa.Table.from_batches(batches, schema=schema)
-
-    def strings(self, ids: npt.ArrayLike) -> pa.Table:
-        """Look up entries of StringIds: never the whole table, which holds environments.
-
-        Parameters
-        ----------
-        ids : (n,) int64
-            Ids wanted; repeated ones are looked up once.
-
-        Returns
-        -------
-        pyarrow.Table
-            ``id`` int64, ``value`` string; ids that do not exist are left out.
-        """
-        wanted = np.unique(np.asarray(ids, dtype=np.int64))
-        kinds = {"id": INTEGER, "value": TEXT}
-        parts = [pa.schema(list(kinds.items())).empty_table()]
-        for at in range(0, wanted.size, _PARAMETERS_AT_ONCE):
-            some = wanted[at : at + _PARAMETERS_AT_ONCE].tolist()
-            marks = ",".join("?" * len(some))
-            parts.append(
-                self.read(
-                    "StringIds", kinds, required=("id", "value"), where=f'"id" IN ({marks})', parameters=some
-                )
-            )
-        return pa.concat_tables(parts)
-
-    def query(self, sql: str, parameters: Sequence[Any], table: str) -> list[tuple[Any, ...]]:
-        """Run one small query; `table` is only for the message of an error."""
-        with self._errors(table):
-            return self._connection.execute(sql, tuple(parameters)).fetchall()
 
     @property
     def _connection(self) -> sqlite3.Connection:
@@ -228,7 +136,7 @@ class SqliteReader:
             message = f"{self.name}: written in WAL mode without its -wal file; last changes may be missing"
             self.notes.append(Note("wal_missing", message))
             return self.path, True
-        self._private = tempfile.mkdtemp(prefix="rankdiff-")
+        self._private = private_folder()
         copy = os.path.join(self._private, "report.sqlite")
         try:
             shutil.copyfile(self.path, copy)
@@ -261,7 +169,7 @@ class SqliteReader:
             name for name, sql in rows if not re.match(r"\s*create\s+virtual", sql or "", re.IGNORECASE)
         }
 
-    def _array(self, values: tuple[Any, ...], kind: pa.DataType, where: str) -> pa.Array:
+    def _array(self, values: tuple[Any, ...], kind: pa.DataType, table: str, column: str) -> pa.Array:
         # Arrow would cut 1.5 to 1 and take bytes for text, so the classes are looked at first: inference
         # fails, or finds another type, when they are mixed.
         try:
@@ -275,16 +183,15 @@ class SqliteReader:
         wanted = _CLASS[kind]
         kept = [value if type(value) is wanted else None for value in values]
         wrong = sum(value is not None for value in values) - sum(value is not None for value in kept)
-        message = f"{self.name}: {wrong} values of {where} are not {kind}, read as missing"
-        self.notes.append(Note("wrong_type", message))
+        self.wrong_type(wrong, table, column, kind)
         return pa.array(kept, kind)
 
     @contextmanager
     def _errors(self, table: str) -> Iterator[None]:
         try:
             yield
-        except sqlite3.Error as error:
-            raise explained(error, self.name, table) from error
+        except SQLITE_ERRORS as error:
+            raise explained(error, self.name, table) from None
 
 
 def _lenient(raw: bytes) -> str:

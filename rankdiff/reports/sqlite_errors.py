@@ -6,18 +6,21 @@ import sqlite3
 
 from rankdiff.errors import ReportError
 from rankdiff.reports.header import EXPORT_AGAIN
+from rankdiff.reports.reader import DamagedError as DamagedError
+
+# Python raises the second where the text of SQLite's error quotes bytes of a damaged file that are no UTF-8.
+SQLITE_ERRORS = (sqlite3.Error, UnicodeDecodeError)
 
 
-class DamagedError(ReportError):
-    """A table of an export is damaged; others may be whole."""
+def explained(error: sqlite3.Error | UnicodeDecodeError, name: str, table: str | None) -> ReportError:
+    """Translate an error of SQLite, by its code alone.
 
-
-def explained(error: sqlite3.Error, name: str, table: str | None) -> ReportError:
-    """Translate an error of SQLite.
+    Its text may quote the file ("malformed database schema (...)"), and in a damaged file what stands in the
+    place of a table's name can be a row of the environment.
 
     Parameters
     ----------
-    error : sqlite3.Error
+    error : sqlite3.Error or UnicodeDecodeError
     name : str
         What messages call the file.
     table : str or None
@@ -31,6 +34,8 @@ def explained(error: sqlite3.Error, name: str, table: str | None) -> ReportError
     if code.startswith(("SQLITE_READONLY", "SQLITE_CANTOPEN")):
         what = f"{place}cannot be opened; an unfinished transaction may lie beside it (-journal)"
         return ReportError(what, EXPORT_AGAIN)
+    if isinstance(error, UnicodeDecodeError):
+        return DamagedError(f"{place}the database is damaged", EXPORT_AGAIN)
     if code.startswith(("SQLITE_CORRUPT", "SQLITE_NOTADB", "SQLITE_IOERR_SHORT_READ")):
-        return DamagedError(f"{place}the database is damaged ({error})", EXPORT_AGAIN)
-    return ReportError(f"{place}cannot be read ({error})", EXPORT_AGAIN)
+        return DamagedError(f"{place}the database is damaged ({code})", EXPORT_AGAIN)
+    return ReportError(f"{place}cannot be read ({code or type(error).__name__})", EXPORT_AGAIN)

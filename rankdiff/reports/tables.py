@@ -15,8 +15,9 @@ from rankdiff.notes import Note
 from rankdiff.reports.capture import Capture
 from rankdiff.reports.discover import Report
 from rankdiff.reports.payloads import Layouts
-from rankdiff.reports.sqlite import SqliteReader
-from rankdiff.reports.sqlite_errors import DamagedError
+from rankdiff.reports.reader import DamagedError, Reader
+
+LONGEST_SESSION_NS = 10**15  # eleven days; profiles are of minutes
 
 
 @dataclass
@@ -44,17 +45,20 @@ class ReportTables:
         Last event of any kind, session time: where ranges without an end are cut.
     rows : dict of str to int
         Rows read per table of the export; a table that was not captured is absent.
+    unusable : dict of (str, int or None) to int
+        Events whose times cannot be right, per table and process (None: it is not known whose); left out.
     """
 
     report: Report
     capture: Capture
-    reader: SqliteReader
+    reader: Reader
     db: duckdb.DuckDBPyConnection
     layouts: Layouts
     shift_ns: int = 0
     session_start_utc_ns: int | None = None
     capture_end_ns: int = 0
     rows: dict[str, int] = field(default_factory=dict)
+    unusable: dict[tuple[str, int | None], int] = field(default_factory=dict)
     notes: list[Note] = field(default_factory=list)
 
     def __enter__(self) -> ReportTables:
@@ -87,7 +91,7 @@ class ReportTables:
         table: str,
         columns: Mapping[str, pa.DataType],
         required: Sequence[str],
-        where: str,
+        where: str = "",
         parameters: Sequence[int] = (),
     ) -> pa.Table | None:
         """Rows of a table that one can do without; None when it was not captured or is damaged."""
@@ -101,9 +105,54 @@ class ReportTables:
         self.rows[table] = rows.num_rows
         return rows
 
+    def usable(self, table: str, rows: pa.Table, owner: str, open_ended: bool = False) -> pa.ChunkedArray:
+        """Say which events have times that can be right, and count the others in `unusable`.
+
+        Those are events without a start or an end, those that end before they start, and those further from the
+        session's start than any session lasts.
+
+        Parameters
+        ----------
+        table : str
+            Name in the export.
+        rows : pyarrow.Table
+            With ``start`` and ``end`` as in the export.
+        owner : str
+            Column with the globalTid or globalPid.
+        open_ended : bool
+            An event may lack its end.
+
+        Returns
+        -------
+        pyarrow.ChunkedArray of bool
+        """
+        start, end = self.session(rows["start"]), self.session(rows["end"])
+        good = pc.and_(start.is_valid(), pc.fill_null(pc.greater_equal(end, start), open_ended))
+        bad = process_ids(rows.filter(pc.invert(good))[owner])
+        for each in pc.value_counts(bad).to_pylist():
+            key = table, each["values"]
+            self.unusable[key] = self.unusable.get(key, 0) + each["counts"]
+        return good
+
+    def unusable_of(self, pid: int) -> dict[str, int]:
+        """Counts of `unusable` of one process, or of nobody in particular, by table."""
+        out: dict[str, int] = {}
+        for (table, owner), count in sorted(self.unusable.items(), key=lambda item: item[0][0]):
+            if owner in (None, pid):
+                out[table] = out.get(table, 0) + count
+        return out
+
     def session(self, times: pa.ChunkedArray) -> pa.ChunkedArray:
-        """Event times of the export as session times."""
-        return pc.subtract(times, pa.scalar(self.shift_ns, pa.int64())) if self.shift_ns else times
+        """Event times of the export as session times; null where they are further off than a session lasts.
+
+        What is left can be subtracted and added up in 64 bits.
+        """
+        low, high = (
+            pa.scalar(self.shift_ns + end, pa.int64()) for end in (-LONGEST_SESSION_NS, LONGEST_SESSION_NS)
+        )
+        possible = pc.and_(pc.greater_equal(times, low), pc.less_equal(times, high))
+        kept = pc.if_else(possible, times, pa.scalar(None, pa.int64()))
+        return pc.subtract(kept, pa.scalar(self.shift_ns, pa.int64()))
 
     def create(self, name: str, table: pa.Table) -> None:
         """Store an Arrow table in the database."""

@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from rankdiff.kernels.intervals import I64
 from rankdiff.reports.call_names import cuda_class, os_class, strip_version
-from rankdiff.reports.sqlite import INTEGER
+from rankdiff.reports.reader import INTEGER
 from rankdiff.reports.tables import ReportTables, process_ids
 
 OSRT, OVERHEAD, SCHED = "OSRT_API", "PROFILER_OVERHEAD", "SCHED_EVENTS"
@@ -88,11 +88,12 @@ def os_calls(tables: ReportTables, threads: Iterable[int]) -> Calls | None:
         OSRT,
         {"start": INTEGER, "end": INTEGER, "globalTid": INTEGER, "nameId": INTEGER},
         required=("start", "end", "globalTid", "eventClass"),
-        where=f'"eventClass" = {_OS_CALL} AND "end" IS NOT NULL AND "globalTid" IN ({marks})',
+        where=f'"eventClass" = {_OS_CALL} AND "globalTid" IN ({marks})',
         parameters=wanted,
     )
     if table is None:
         return None
+    table = table.filter(tables.usable(OSRT, table, "globalTid"))
     rows = pl.DataFrame(
         pa.table(
             {
@@ -103,7 +104,7 @@ def os_calls(tables: ReportTables, threads: Iterable[int]) -> Calls | None:
             }
         )
     )
-    rows = rows.drop_nulls(["start_ns", "end_ns"]).sort("thread", "start_ns", "end_ns", "name_id")
+    rows = rows.sort("thread", "start_ns", "end_ns", "name_id")
     names = pl.DataFrame(tables.reader.strings(rows["name_id"].drop_nulls().unique().to_numpy()))
     return _calls(rows, names, str, os_class)
 
@@ -121,7 +122,7 @@ def cuda_calls(tables: ReportTables, threads: Iterable[int]) -> Calls:
     tables.db.register("wanted", wanted.to_arrow())
     rows = tables.frame(
         "SELECT thread, start_ns, end_ns, name_id FROM api WHERE thread IN (SELECT thread FROM wanted) "
-        "AND start_ns IS NOT NULL AND end_ns IS NOT NULL ORDER BY thread, start_ns, end_ns, row"
+        "AND end_ns >= start_ns ORDER BY thread, start_ns, end_ns, row"
     )
     tables.db.unregister("wanted")
     return _calls(rows, tables.frame("SELECT id, value FROM api_name"), strip_version, cuda_class)
@@ -173,10 +174,10 @@ def profiler_overhead(tables: ReportTables) -> pl.DataFrame:
         OVERHEAD,
         {"start": INTEGER, "end": INTEGER, "globalTid": INTEGER},
         required=("start", "end", "globalTid"),
-        where='"end" IS NOT NULL',
     )
     if table is None:
         return pl.DataFrame(schema=dict.fromkeys(("pid", "start_ns", "end_ns"), pl.Int64))
+    table = table.filter(tables.usable(OVERHEAD, table, "globalTid"))
     columns = {
         "pid": process_ids(table["globalTid"]),
         "start_ns": tables.session(table["start"]),

@@ -1,0 +1,32 @@
+"""Where rankdiff may put files of its own: never beside the user's, and never in the working directory."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+
+from rankdiff.errors import RankdiffError
+
+
+def temporary_place() -> str:
+    """The first of ``RANKDIFF_TMP``, ``SLURM_TMPDIR`` and the system's temporary folder."""
+    return os.environ.get("RANKDIFF_TMP") or os.environ.get("SLURM_TMPDIR") or tempfile.gettempdir()
+
+
+def private_folder() -> str:
+    """Make a folder that only this user can read; who asks for it removes it.
+
+    Raises
+    ------
+    RankdiffError
+        When there is no place for it.
+    """
+    place = temporary_place()
+    try:
+        os.makedirs(place, exist_ok=True)
+        return tempfile.mkdtemp(prefix="rankdiff-", dir=place)
+    except OSError as error:
+        raise RankdiffError(
+            f"{place}: no temporary folder can be made ({error.strerror})",
+            "Point RANKDIFF_TMP at a folder with room",
+        ) from error
