@@ -9,8 +9,11 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
-from rankdiff.compare import CompareOptions, compare
+from rankdiff.compare import CompareOptions, compare, read
+from rankdiff.digest import Digest, DigestOptions
+from rankdiff.render.inspection import to_text as inspection_text
 from rankdiff.render.json import to_dict
+from rankdiff.render.text import to_text
 
 TIME_COLUMNS = {
     "CUPTI_ACTIVITY_KIND_KERNEL": ("start", "end"),
@@ -32,6 +35,41 @@ def run(paths: Iterable[Path | str], **options: Any) -> dict[str, Any]:
     """Compare reports and return report.json."""
     outcome = compare([str(p) for p in paths], CompareOptions(**options))
     return to_dict(outcome.comparison, outcome.notes)
+
+
+def words(paths: Iterable[Path | str], **options: Any) -> str:
+    """Compare reports and return what the terminal shows, as one line with single spaces."""
+    outcome = compare([str(p) for p in paths], CompareOptions(**options))
+    return " ".join(to_text(outcome.comparison, outcome.notes).split())
+
+
+def table(paths: Iterable[Path | str], **options: Any) -> list[str]:
+    """Lines of what the terminal shows."""
+    outcome = compare([str(p) for p in paths], CompareOptions(**options))
+    return to_text(outcome.comparison, outcome.notes).splitlines()
+
+
+def inspected(paths: Iterable[Path | str], **options: Any) -> str:
+    """What `inspect` says of reports, as one line with single spaces."""
+    found = read([str(p) for p in paths], CompareOptions(digest=DigestOptions(**options)))
+    return " ".join(inspection_text(found).split())
+
+
+def digests(*paths: Path | str, **options: Any) -> list[Digest]:
+    """Digests of reports, by rank; `options` are those of `DigestOptions`."""
+    found = read([str(p) for p in paths], CompareOptions(digest=DigestOptions(**options)))
+    return list(found.digests)
+
+
+def figures(report: dict[str, Any], key: str) -> dict[int, Any]:
+    """One figure of every rank of a report."""
+    return {r["rank"]: r[key] for r in report["ranks"]}
+
+
+def warning(report: dict[str, Any], code: str) -> str:
+    """The message of a report's only warning of a code."""
+    (message,) = [w["message"] for w in report["warnings"] if w["code"] == code]
+    return str(message)
 
 
 def late(report: dict[str, Any], *severities: str) -> list[tuple[str, Any]]:
