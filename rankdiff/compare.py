@@ -10,8 +10,11 @@ from rankdiff.comparison import Comparison, compare_digests
 from rankdiff.digest import Digest, DigestOptions, make_digests
 from rankdiff.errors import RankdiffError, ReportError
 from rankdiff.notes import Note
-from rankdiff.reports.discover import Report, discover
+from rankdiff.reports.discover import NSYS_REP, Report, discover
 from rankdiff.reports.identity import Identity, assign, claims, missing_ranks
+from rankdiff.reports.names import natural_key
+
+_MANY = 20  # ranks named in one note
 
 Progress = Callable[[int, int, str], None]
 
@@ -33,6 +36,8 @@ class CompareOptions:
         A report that cannot be used is an error, not a warning.
     on_problem : callable or None
         Called at once with the error of each report that is left out.
+    on_note : callable or None
+        Called at once with what the user should know while waiting: reports that are being exported.
     """
 
     rank_regex: str | None = None
@@ -41,6 +46,7 @@ class CompareOptions:
     skip_steps: int = 0
     strict: bool = False
     on_problem: Callable[[ReportError], None] | None = None
+    on_note: Callable[[Note], None] | None = None
 
     def left_out(self, error: ReportError) -> ReportError:
         """Take note of a report that cannot be used, or raise with `strict`."""
@@ -84,6 +90,9 @@ def gather(paths: Sequence[str], options: CompareOptions | None = None) -> Gathe
     found = discover(paths)
     problems, claimed = [options.left_out(p) for p in found.problems], []
     for report in found.reports:
+        if report.form == NSYS_REP and options.on_note is not None:
+            message = f"{report.name}: exporting with nsys to a temporary place, which may take minutes"
+            options.on_note(Note("exporting_with_nsys", message))
         try:
             claimed += claims(report, options.rank_regex, options.digest.comm_regex)
         except ReportError as error:
@@ -138,15 +147,18 @@ def read(
     by_claims = {_key(i.claims): i for i in wanted}
     identities = [by_claims[_key(d.info.claims)] for d in digests]
     order = sorted(range(len(digests)), key=lambda n: identities[n].rank)
-    missing = missing_ranks(gathered.identities)
+    # A rank whose report could not be read is as good as not captured: nothing acquits it.
+    unread = {i.rank for i in wanted} - {i.rank for i in identities}
+    missing = tuple(sorted({*missing_ranks(gathered.identities), *unread}))
     if options.ranks is not None:
         missing = tuple(r for r in missing if r in options.ranks)
+    identities, digests = [identities[n] for n in order], [digests[n] for n in order]
     return Readings(
-        identities=tuple(identities[n] for n in order),
-        digests=tuple(digests[n] for n in order),
+        identities=tuple(identities),
+        digests=tuple(digests),
         missing=missing,
         problems=tuple(problems),
-        notes=(*gathered.notes, *(note for n in order for note in digests[n].info.notes)),
+        notes=(*gathered.notes, *_reading_notes(identities, digests), *_version_notes(identities, digests)),
     )
 
 
@@ -176,6 +188,47 @@ def compare(
     found = read(paths, options, progress)
     comparison = compare_digests(found.digests, found.identities, found.missing, options.skip_steps)
     return Outcome(comparison, found.problems, found.notes)
+
+
+def _reading_notes(identities: Sequence[Identity], digests: Sequence[Digest]) -> list[Note]:
+    """What had to be done to read the reports, once each, with the ranks that it concerns."""
+    ranks: dict[tuple[str, str], list[int]] = {}
+    for identity, digest in zip(identities, digests, strict=True):
+        for note in dict.fromkeys(digest.info.notes):
+            ranks.setdefault((note.code, note.message), []).append(identity.rank)
+    return [Note(code, message, tuple(found)) for (code, message), found in ranks.items()]
+
+
+def _version_notes(identities: Sequence[Identity], digests: Sequence[Digest]) -> list[Note]:
+    """Say where exports are of different versions, or do not tell theirs."""
+    ranks: dict[str | None, list[int]] = {}
+    for identity, digest in zip(identities, digests, strict=True):
+        ranks.setdefault(digest.info.schema_version, []).append(identity.rank)
+    unknown = ranks.pop(None, [])
+    notes = []
+    if len(ranks) > 1:
+        told = "; ".join(
+            f"{version} in rank {_listed(ranks[version])}" for version in sorted(ranks, key=_order)
+        )
+        message = f"the exports have different schema versions: {told}"
+        notes.append(
+            Note("mixed_versions", message, tuple(sorted(r for found in ranks.values() for r in found)))
+        )
+    if unknown:
+        message = (
+            f"rank {_listed(unknown)}: the export does not tell its version (a version of Nsight Systems before "
+            "2022, or --tables left META_DATA_EXPORT out); its tables are taken by their columns"
+        )
+        notes.append(Note("no_export_metadata", message, tuple(unknown)))
+    return notes
+
+
+def _order(version: str | None) -> tuple[tuple[int, int, str], ...]:
+    return natural_key(version or "")
+
+
+def _listed(ranks: Sequence[int]) -> str:
+    return ", ".join(map(str, ranks[:_MANY])) + (", ..." if len(ranks) > _MANY else "")
 
 
 def _key(c: Claims) -> tuple[str, int, int]:

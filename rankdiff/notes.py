@@ -2,7 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+
+from rankdiff.untrusted import shown
+
+_MOST_NAMES = 8
+_LONGEST_MESSAGE = 2_000  # characters
 
 
 @dataclass(frozen=True)
@@ -22,3 +28,22 @@ class Note:
     code: str
     message: str
     ranks: tuple[int, ...] = ()
+
+    def __post_init__(self) -> None:
+        """Keep the message on one line: it names files and hosts."""
+        object.__setattr__(self, "message", shown(self.message, _LONGEST_MESSAGE))
+
+
+def rank_words(ranks: Sequence[int], of: int | None = None) -> str:
+    """Name ranks: ``rank 3``, ``ranks 0-2, 7``, ``all ranks`` where `of` is their number."""
+    if of is not None and len(ranks) == of and of > 1:
+        return "all ranks"
+    runs: list[list[int]] = []
+    for r in sorted(ranks):
+        if runs and r == runs[-1][1] + 1:
+            runs[-1][1] = r
+        else:
+            runs.append([r, r])
+    names = [str(a) if a == b else f"{a}, {b}" if b == a + 1 else f"{a}-{b}" for a, b in runs]
+    more = f", ... ({len(ranks)} in all)" if len(names) > _MOST_NAMES else ""
+    return f"rank{'s' * (len(ranks) > 1)} {', '.join(names[:_MOST_NAMES])}{more}"

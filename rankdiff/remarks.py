@@ -4,17 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import numpy as np
-
-from rankdiff.court import Island
 from rankdiff.digest import Digest
-from rankdiff.findings import is_loud
 from rankdiff.job import Job
-from rankdiff.matching import Matching
-from rankdiff.notes import Note
+from rankdiff.matching import Communicator, Matching
+from rankdiff.notes import Note, rank_words
 from rankdiff.reports.identity import Identity
-from rankdiff.verdict import Judgement
-from rankdiff.waits import Waits
 
 
 def rank_notes(identity: Identity, digest: Digest) -> list[Note]:
@@ -34,7 +28,17 @@ def rank_notes(identity: Identity, digest: Digest) -> list[Note]:
         notes.append(
             Note(
                 "no_collectives",
-                f"rank {identity.label}: no NCCL kernels; kernels seen: {top}",
+                f"rank {identity.label}: no NCCL kernels; kernels seen: {top} (name those that communicate "
+                "with --comm-regex)",
+                (identity.rank,),
+            )
+        )
+    if info.background_loading:
+        notes.append(
+            Note(
+                "background_loading",
+                f"rank {identity.label}: data loading runs only in threads or processes that launch no GPU work: "
+                "background loading, overlap with idle time is not proof of blocking",
                 (identity.rank,),
             )
         )
@@ -44,7 +48,7 @@ def rank_notes(identity: Identity, digest: Digest) -> list[Note]:
 def no_data_range(pairs: Sequence[tuple[Identity, Digest]]) -> list[Note]:
     """Say which NVTX names there are when none of them is data loading."""
     named = [(i, d) for i, d in pairs if d.info.top_nvtx]
-    if not named or any(d.info.data_ranges for _, d in pairs):
+    if not named or any(d.info.data_ranges or d.info.background_loading for _, d in pairs):
         return []
     top = list(dict.fromkeys(name for _, d in named for name in d.info.top_nvtx))[:8]
     return [
@@ -63,6 +67,17 @@ def unclassified_calls(pairs: Sequence[tuple[Identity, Digest]]) -> list[Note]:
     ranks = tuple(i.rank for i, d in pairs if d.info.unclassified_calls)
     shown = ", ".join(names[:10]) + (", ..." if len(names) > 10 else "")
     return [Note("unclassified_calls", f"OS calls of unknown kind count as host code: {shown}", ranks)]
+
+
+def other_run_note(job: Job, strangers: Sequence[int]) -> Note:
+    """Name the reports of another run."""
+    names = ", ".join(job.ranks[r].identity.claims.report for r in strangers)
+    return Note(
+        "other_run",
+        f"{names}: captured minutes apart from the others and sharing no communicator with them, so of another run; "
+        "left out",
+        tuple(job.ranks[r].identity.rank for r in strangers),
+    )
 
 
 def not_compared(
@@ -91,49 +106,45 @@ def apart_notes(apart: Sequence[int], pairs: Sequence[tuple[Identity, Digest]]) 
     ]
 
 
-def lost_notes(job: Job, matching: Matching) -> list[Note]:
-    """The profiler's own warnings, where counts diverge; complete captures carry the same words."""
-    short = {int(r) for c in matching.communicators for r, n in zip(c.members, c.lost, strict=True) if n}
-    short |= {r for c in matching.communicators for r in c.minority}
+def counts_notes(job: Job, matching: Matching) -> list[Note]:
+    """Name the ranks whose collectives differ in number from the others', per communicator.
+
+    The profiler's own warnings about lost events stand in complete captures as well: they count only for a rank
+    that lacks what the others have.
+    """
     out = []
-    told = [job.ranks[r].identity for r in sorted(short) if job.ranks[r].digest.info.lost_events]
-    if told:
-        out.append(
-            Note(
-                "events_lost",
-                f"rank {', '.join(i.label for i in told)}: collectives differ in number from the others', and the "
-                "profiler says that events may be missing: possible event loss",
-                tuple(i.rank for i in told),
-            )
-        )
+    for c in matching.communicators:
+        found: dict[tuple[str, int, bool], list[int]] = {}
+        for r, missing, extra in zip(c.members.tolist(), c.missing.tolist(), c.extra.tolist(), strict=True):
+            told = bool(job.ranks[r].digest.info.lost_events)
+            parts = r in c.minority
+            if missing:
+                found.setdefault(("events_lost" if told else "counts_differ", -missing, parts), []).append(r)
+            if extra:
+                found.setdefault(("counts_differ", extra, parts), []).append(r)
+        out += [_counts_note(job, c, *key, members) for key, members in found.items()]
     return out
 
 
-def twin_notes(job: Job, island: Island, waited: Sequence[Waits], judgement: Judgement) -> list[Note]:
-    """Check the verdict without any clock: who makes others wait has the shortest collectives itself."""
-    notes = []
-    for f in judgement.findings:
-        if not is_loud(f):
-            continue
-        rows = [r for r in island.ranks if job.ranks[r].identity.rank in f.ranks]
-        late = np.flatnonzero(island.included)[np.array(f.late_mask)]
-        own, others = [], []
-        for t, w in zip(island.timed, waited, strict=True):
-            mine = np.isin(t.comm.members, rows)
-            keep = np.isin(t.step, late)
-            if mine.any() and not mine.all():
-                own.append(w.clock_free[keep][:, mine].sum() / mine.sum())
-                others.append(w.clock_free[keep][:, ~mine].sum() / (~mine).sum())
-        if own and sum(own) >= sum(others):
-            notes.append(
-                Note(
-                    "clock_suspect",
-                    f"{'node ' + str(f.node) if f.kind == 'late_node' else f'rank {f.rank}'} arrives last on the "
-                    "fitted clocks, but its collectives are not shorter than the others': the clocks are suspect",
-                    f.ranks,
-                )
-            )
-    return notes
+def _counts_note(
+    job: Job, c: Communicator, code: str, more: int, parts: bool, members: Sequence[int]
+) -> Note:
+    """One sentence on ranks that have so many collectives `more` than most others; `parts`: they are the first to."""
+    ranks = tuple(job.ranks[r].identity.rank for r in members)
+    n = abs(more)
+    verb = ("has" if more > 0 else "lacks") if len(ranks) == 1 else ("have" if more > 0 else "lack")
+    first = f", from operation {c.first_divergence} on" if parts else ""
+    why = (
+        ", and the profiler says that events may be missing there: possible event loss"
+        if code == "events_lost"
+        else ": events were lost, or the ranks issued other collectives"
+    )
+    return Note(
+        code,
+        f"{rank_words(ranks)} {verb} {n} collective{'s' * (n > 1)} that most others "
+        f"{'lack' if more > 0 else 'have'} on communicator {c.id} ({c.members.size} ranks){first}{why}",
+        ranks,
+    )
 
 
 def why_nothing(pairs: Sequence[tuple[Identity, Digest]], job: Job) -> tuple[str, str]:
@@ -148,7 +159,13 @@ def why_nothing(pairs: Sequence[tuple[Identity, Digest]], job: Job) -> tuple[str
             "the NCCL kernels are hidden inside CUDA graphs that were traced whole: capture with "
             "--cuda-graph-trace=node"
         )
-    if not job.ranks and any(d.info.nccl_kernels for _, d in pairs):
+    known = {op for _, d in pairs for op in d.collectives["op_class"].unique()}
+    if not job.ranks and "unknown" in known:
+        return "unknown_operations", (
+            "the names of the NCCL kernels in these reports do not tell what they do, and NCCL's NVTX ranges are not "
+            "there to tell it: capture with nsys profile -t cuda,nvtx,osrt"
+        )
+    if not job.ranks and known:
         return "no_nxn_collectives", (
             "the NCCL kernels in these reports are point-to-point or rooted; only operations in which all members "
             "wait for the last (all-reduce, all-gather, reduce-scatter) tell who is late"

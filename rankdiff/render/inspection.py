@@ -3,34 +3,36 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 
 from rankdiff.compare import Readings
+from rankdiff.defects import TABLE_WORDS, Defect, defects
 from rankdiff.digest import Digest
+from rankdiff.quality import read_quality
 from rankdiff.render.document import clean_lines
 from rankdiff.reports.identity import Identity
 from rankdiff.units import duration, share, utc
 
 _TABLES = (
-    ("CUPTI_ACTIVITY_KIND_KERNEL", "kernels"),
-    ("CUPTI_ACTIVITY_KIND_MEMCPY", "copies"),
-    ("CUPTI_ACTIVITY_KIND_MEMSET", "sets"),
-    ("CUPTI_ACTIVITY_KIND_GRAPH_TRACE", "graph launches"),
-    ("CUPTI_ACTIVITY_KIND_RUNTIME", "CUDA calls"),
-    ("NVTX_EVENTS", "NVTX events"),
-    ("OSRT_API", "OS calls"),
+    "CUPTI_ACTIVITY_KIND_KERNEL",
+    "CUPTI_ACTIVITY_KIND_MEMCPY",
+    "CUPTI_ACTIVITY_KIND_MEMSET",
+    "CUPTI_ACTIVITY_KIND_GRAPH_TRACE",
+    "CUPTI_ACTIVITY_KIND_RUNTIME",
+    "NVTX_EVENTS",
+    "OSRT_API",
 )
 
 
 def to_text(found: Readings) -> str:
     """Render the readings of a job's reports as plain text with a final line feed."""
     blocks = [_rank(i, d) for i, d in zip(found.identities, found.digests, strict=True)]
-    advice = _advice(found)
-    if advice:
-        blocks.append("To capture better:\n" + "\n".join(f"  - {a}" for a in advice))
-    if found.missing:
-        blocks.append(f"not captured: rank {', '.join(map(str, found.missing))}")
-    if found.notes:
-        blocks.append("\n".join(f"warning: {n.message} [{n.code}]" for n in found.notes))
+    pairs = list(zip(found.identities, found.digests, strict=True))
+    wrong = defects(read_quality(pairs, found.missing), pairs, found.notes)
+    if wrong:
+        blocks.append("\n".join(["To capture better:", *_cured(wrong)]))
+    else:
+        blocks.append("Nothing is missing from these captures.")
     return clean_lines("\n\n".join(blocks)) + "\n"
 
 
@@ -40,7 +42,8 @@ def _rank(i: Identity, d: Digest) -> str:
         f"rank {i.label} on {i.node}: {info.claims.report}",
         f"  identity  rank from {i.rank_source}, node from {i.node_source}; pid {info.claims.pid}, "
         f"CUDA device {info.claims.device}",
-        f"  gpu       {info.gpu_name or 'name unknown'}, uuid {info.gpu_uuid or 'unknown'}, "
+        f"  gpu       {info.gpu_name or 'name unknown'}, physical index "
+        f"{'unknown' if info.gpu_index is None else info.gpu_index}, uuid {info.gpu_uuid or 'unknown'}, "
         f"bus {info.gpu_bus or 'unknown'}",
         f"  export    nsys {info.product_version or 'unknown'}, schema {info.schema_version or 'unknown'}, "
         f"{info.claims.size_bytes / 1e6:.1f} MB, session {info.claims.session_uuid or 'unknown'}",
@@ -51,6 +54,7 @@ def _rank(i: Identity, d: Digest) -> str:
         f"  tables    {_tables(d)}",
         f"  NCCL      {_nccl(d)}",
         f"  steps     {_steps(d)}",
+        f"  profiler  {_diagnostics(d)}",
     ]
     return "\n".join(rows)
 
@@ -69,7 +73,8 @@ def _under(d: Digest) -> float | None:
 def _tables(d: Digest) -> str:
     rows = d.info.tables
     return ", ".join(
-        f"{name} {rows[table]:,}" if table in rows else f"{name} not captured" for table, name in _TABLES
+        f"{TABLE_WORDS[table]} {rows[table]:,}" if table in rows else f"{TABLE_WORDS[table]} not captured"
+        for table in _TABLES
     )
 
 
@@ -92,48 +97,20 @@ def _steps(d: Digest) -> str:
     return f"{d.steps.height} ranges ({d.info.step_source}{span}); data-loading ranges: {d.info.data_ranges}"
 
 
-def _advice(found: Readings) -> list[str]:
-    digests = found.digests
-    out = []
+def _cured(wrong: Sequence[Defect]) -> list[str]:
+    """Every defect, and what would cure it; one cure for several is said after the last of them."""
+    lines = []
+    for d, after in zip(wrong, [*wrong[1:], None], strict=True):
+        lines.append(f"  - {d.message} [{d.code}]")
+        if d.cure and (after is None or after.cure != d.cure):
+            lines.append(f"    cure: {d.cure}")
+    return lines
 
-    def some(test: list[bool]) -> str:
-        labels = [i.label for i, bad in zip(found.identities, test, strict=True) if bad]
-        return (
-            "all ranks"
-            if len(labels) == len(digests)
-            else f"rank {', '.join(labels[:8])}{', ...' * (len(labels) > 8)}"
-        )
 
-    hidden = [d.info.hidden_by_graphs for d in digests]
-    if any(hidden):
-        out.append(
-            f"nsys profile --cuda-graph-trace=node: collectives inside CUDA graphs are hidden ({some(hidden)})"
-        )
-    bare = [bool(d.info.nccl_kernels) and not d.info.has_payloads for d in digests]
-    if any(bare):
-        out.append(
-            f"nsys profile -t nvtx and nsys export --include-blobs=true: communicators are unknown ({some(bare)})"
-        )
-    for table, option, why in (
-        (
-            "NVTX_EVENTS",
-            "nsys profile -t cuda,nvtx,osrt",
-            "no NVTX ranges, so no steps and no data-loading time",
-        ),
-        ("OSRT_API", "nsys profile -t cuda,nvtx,osrt", "no OS runtime calls, so no system call to blame"),
-        ("CUPTI_ACTIVITY_KIND_RUNTIME", "nsys profile -t cuda", "no CUDA calls, so no launches"),
-    ):
-        absent = [table not in d.info.tables for d in digests]
-        if any(absent):
-            out.append(f"{option}: {why} ({some(absent)})")
-    unstepped = [d.info.step_source is None and "NVTX_EVENTS" in d.info.tables for d in digests]
-    if any(unstepped):
-        out.append(
-            f"an NVTX range around each step, like nvtx.range_push(f'step {{i}}'), or --step-range ({some(unstepped)})"
-        )
-    unloaded = [d.info.data_ranges == 0 and "NVTX_EVENTS" in d.info.tables for d in digests]
-    if any(unloaded):
-        out.append(
-            f"an NVTX range named data_load around fetching a batch, or --data-range ({some(unloaded)})"
-        )
-    return out
+def _diagnostics(d: Digest) -> str:
+    info = d.info
+    if not info.has_diagnostics:
+        return "no diagnostics in the export"
+    if not info.lost_events:
+        return "no word of lost events"
+    return f"{', '.join(info.lost_events)} (*_incomplete stands in complete captures as well)"
