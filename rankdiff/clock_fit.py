@@ -121,13 +121,10 @@ def _fit(t: F64, d: F64, centre: float, surety: float) -> Fit:
     """Robust line through clock differences, with one jump when that explains them far better."""
     order = np.argsort(t, kind="stable")
     t, d = t[order], d[order]
-    if t.size > _MOST_POINTS:
-        parts = np.array_split(np.arange(t.size), _MOST_POINTS)
-        scale = float(np.sqrt(t.size / _MOST_POINTS))
-        t = np.array([np.median(t[p]) for p in parts])
-        d = np.array([np.median(d[p]) for p in parts])
-    else:
-        scale = 1.0
+    block = -(-t.size // _MOST_POINTS)
+    scale = float(np.sqrt(block))
+    if block > 1:
+        t, d = _block_medians(t, block), _block_medians(d, block)
     line = _line(t, d, centre, surety)
     at, step = best_step(d, max(5, t.size // 20))
     if at > 0 and abs(step) > 100_000.0:
@@ -137,6 +134,13 @@ def _fit(t: F64, d: F64, centre: float, surety: float) -> Fit:
             middle = float((t[at - 1] + t[at]) / 2)
             return replace(stepped, step_at=middle, step=float(step), sigma=stepped.sigma * scale)
     return replace(line, sigma=line.sigma * scale)
+
+
+def _block_medians(x: F64, size: int) -> F64:
+    """Medians of consecutive blocks; the last may be shorter."""
+    whole = x.size - x.size % size
+    out = np.median(x[:whole].reshape(-1, size), axis=1)
+    return np.append(out, np.median(x[whole:])) if whole < x.size else out
 
 
 def _line(t: F64, d: F64, centre: float, surety: float) -> Fit:

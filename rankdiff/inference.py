@@ -31,8 +31,10 @@ from rankdiff.pairing import (
     split,
 )
 
-# Above this number of ranks only the common case is tried first: one communicator over all of them.
-_ALL_PAIRS = 64
+# Above this number of ranks the common case is tried first: one communicator over all of them.
+_WORLD_FIRST = 16
+# Up to this number of ranks it is checked whether a stream is shared by several communicators.
+_MOST_CHECKED = 64
 
 
 def without_payloads(job: Job) -> Job:
@@ -92,7 +94,7 @@ def inferred_groups(job: Job) -> tuple[list[Group], list[Note]]:
 
 def _shared(job: Job, whole: list[KernelClass], joined: list[list[int]]) -> dict[int, int]:
     """Classes in groups that hold several communicators' kernels, with the period to split them by."""
-    if len(job.ranks) > _ALL_PAIRS:
+    if len(job.ranks) > _MOST_CHECKED:
         return {}
     periods: dict[int, int] = {}  # by operation: what one group shares, the others share too
     for g in joined:
@@ -134,7 +136,7 @@ def _resolve(
     """Group classes into communicators; also returns the classes that fit nobody, or not clearly."""
     by_rank = of_ranks(classes)
     ranks = sorted(by_rank)
-    if len(ranks) > _ALL_PAIRS:
+    if len(ranks) > _WORLD_FIRST:
         pairs = fits(job, classes, [(ranks[0], r) for r in ranks[1:]], same_place)
         world = _world(classes, pairs, by_rank, ranks)
         if world:

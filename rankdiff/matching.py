@@ -18,7 +18,7 @@ from rankdiff.job import Job
 from rankdiff.kernels.clocks import best_step
 from rankdiff.kernels.matching import align_in_time
 from rankdiff.notes import Note
-from rankdiff.shifts import Choice, sequence, settle, shifts_between, tokens_agree
+from rankdiff.shifts import Choice, clear_offset, sequence, settle, shifts_between, tokens_agree
 
 I64 = NDArray[np.int64]
 
@@ -119,12 +119,20 @@ def _reference(group: Group) -> int:
 
 
 def _choices(job: Job, index: int, group: Group) -> list[Choice]:
+    """How each member's operations fit the reference's: at length for one rank of a clock, then near its answer."""
     ref = _reference(group)
-    return [
-        shifts_between(job, index, (ref, group.positions[ref]), (r, positions))
-        for r, positions in group.positions.items()
-        if r != ref
-    ]
+    clock = job.clock_of
+    known: dict[int, float] = {int(clock[ref]): 0.0}
+    out = []
+    for r, positions in group.positions.items():
+        if r == ref:
+            continue
+        own = int(clock[r])
+        choice = shifts_between(job, index, (ref, group.positions[ref]), (r, positions), known.get(own))
+        if own not in known and (offset := clear_offset(choice)) is not None:
+            known[own] = offset
+        out.append(choice)
+    return out
 
 
 def _instances(

@@ -90,6 +90,7 @@ def fits(
     With `same_place` only those at the same place in the step, which is the last element of their keys.
     """
     by_rank = of_ranks(classes)
+    clock = job.clock_of
     tried: list[tuple[int, int, Choice]] = []
     for r, q in rank_pairs:
         for a in by_rank[r]:
@@ -98,7 +99,11 @@ def fits(
                     same_place and classes[a].key[-1] != classes[b].key[-1]
                 ):
                     choice = shifts_between(
-                        job, len(tried), (r, classes[a].positions), (q, classes[b].positions)
+                        job,
+                        len(tried),
+                        (r, classes[a].positions),
+                        (q, classes[b].positions),
+                        0.0 if clock[r] == clock[q] else None,
                     )
                     if choice.shift.size:
                         tried.append((a, b, replace(choice, group=len(tried))))

@@ -21,6 +21,8 @@ _TIE_NS = 10_000.0
 _SAMPLE = 400
 _ROUGH_SAMPLE = 24
 _BROKEN_SHARE = 0.02  # of collectives in which one may end before the other starts (a preempted GPU)
+_CLEAR = 4.0  # times as far as the best shift's ends the second best's must be apart
+_NEAR = 24  # shifts to either side of where a known clock puts an element: some were lost, and clocks err
 # How far a shift's offset may be from a clock that is known: one clock, or one fitted from other collectives.
 _SAME_CLOCK_NS = 500_000.0
 _KNOWN_CLOCK_NS = 3_000_000.0
@@ -40,7 +42,9 @@ class Choice:
     overlap: I64  # operations that both sequences have
 
 
-def shifts_between(job: Job, group: int, reference: tuple[int, I64], other: tuple[int, I64]) -> Choice:
+def shifts_between(
+    job: Job, group: int, reference: tuple[int, I64], other: tuple[int, I64], known: float | None = None
+) -> Choice:
     """Judge how a rank's sequence fits a reference rank's.
 
     Parameters
@@ -49,6 +53,9 @@ def shifts_between(job: Job, group: int, reference: tuple[int, I64], other: tupl
     group : int
         Carried into the result.
     reference, other : (job rank index, positions in its N x N arrays)
+    known : float, optional, ns
+        The rank's clock less the reference's where it is known: only what lies near it is tried, unless nothing
+        there fits.
 
     Returns
     -------
@@ -57,11 +64,33 @@ def shifts_between(job: Job, group: int, reference: tuple[int, I64], other: tupl
     """
     (ref, base), (r, positions) = reference, other
     a, b = sequence(job.ranks[ref], base), sequence(job.ranks[r], positions)
+    found = None if known is None else _judged(job, group, reference, other, a, b, known)
+    return found if found is not None and found.shift.size else _judged(job, group, reference, other, a, b)
+
+
+def _judged(
+    job: Job,
+    group: int,
+    reference: tuple[int, I64],
+    other: tuple[int, I64],
+    a: I64,
+    b: I64,
+    known: float | None = None,
+) -> Choice:
+    (ref, base), (r, positions) = reference, other
     na, nb = a.shape[1], b.shape[1]
     least = (min(na, nb) + 1) // 2
     x, y = job.ranks[ref].step_number[base], job.ranks[r].step_number[positions]
+    pieces = _places(nb)
+    if known is None:
+        tried = np.arange(least - nb, na - least + 1)
+        of_pieces = [np.arange(-at, na - size - at + 1) for at, size in pieces]
+    else:
+        of_pieces = [_near(a, b, at, known) for at, _ in pieces]
+        tried = np.unique(np.concatenate([*of_pieces, _near(a, b, nb // 2, known)]))
+        tried = tried[(tried >= least - nb) & (tried <= na - least)]
     # The best, and whatever the session clocks or the step numbers speak for.
-    rough = shift_scores(a, b, np.arange(least - nb, na - least + 1), _ROUGH_SAMPLE, na + nb, 1.0)
+    rough = shift_scores(a, b, tried, _ROUGH_SAMPLE, na + nb, 1.0)
     anchors = np.intersect1d(np.array(_anchor_shifts(x, y), np.int64), rough[0])
     parts = [
         shift_scores(a, b, order, _SAMPLE, most, _BROKEN_SHARE)
@@ -72,7 +101,11 @@ def shifts_between(job: Job, group: int, reference: tuple[int, I64], other: tupl
         )
     ]
     # A lost event displaces all that follows, so that no shift fits the whole; pieces still fit.
-    parts.append(_pieces(a, b))
+    for (at, size), shifts in zip(pieces, of_pieces, strict=True):
+        fits = shifts[(shifts + at >= 0) & (shifts + at <= na - size)] + at
+        piece = np.ascontiguousarray(b[:, at : at + size])
+        moved, score, offset = shift_scores(a, piece, fits, size, na, _BROKEN_SHARE)
+        parts.append((moved - at, score, offset))
     shift, score, offset = (np.concatenate(part) for part in zip(*parts, strict=True))
     order = np.lexsort((score, shift))  # of the same shift, the best only
     order = order[np.unique(shift[order], return_index=True)[1]]
@@ -87,20 +120,16 @@ def shifts_between(job: Job, group: int, reference: tuple[int, I64], other: tupl
     )
 
 
-def _pieces(a: I64, b: I64) -> tuple[I64, NDArray[np.float64], NDArray[np.float64]]:
-    """Shifts under which a piece of `b` fits: when an event is lost, no single shift fits the whole."""
-    na, nb = a.shape[1], b.shape[1]
-    size = max(4, min(16, nb // 4))
-    found = []
-    for at in sorted({(nb - size) * n // 8 for n in range(9)} if nb >= size else ()):
-        piece = np.ascontiguousarray(b[:, at : at + size])
-        all_shifts = np.arange(0, na - size + 1)
-        shift, score, offset = shift_scores(a, piece, all_shifts, size, na, _BROKEN_SHARE)
-        found.append((shift - at, score, offset))
-    if not found:
-        none = np.empty(0)
-        return np.empty(0, np.int64), none, none
-    return tuple(np.concatenate(x) for x in zip(*found, strict=True))  # type: ignore[return-value]
+def _places(count: int) -> list[tuple[int, int]]:
+    """Where pieces of a sequence begin, and their size."""
+    size = max(4, min(16, count // 4))
+    return [(at, size) for at in sorted({(count - size) * n // 8 for n in range(9)})] if count >= size else []
+
+
+def _near(a: I64, b: I64, at: int, known: float) -> I64:
+    """Shifts that bring element `at` of `b` to those of `a` that end at the same time by a known clock."""
+    shift = int(np.searchsorted(a[2], b[2, at] - np.int64(round(known)))) - at
+    return np.arange(shift - _NEAR, shift + _NEAR + 1)
 
 
 def _anchor_shifts(a: I64, b: I64) -> list[int]:
@@ -220,6 +249,11 @@ def _clarity(c: Choice) -> float:
     rest = c.score[~ok]
     best = c.score[ok].min()
     return float(rest.min() / (best + 1_000.0)) if rest.size else 1e9
+
+
+def clear_offset(c: Choice) -> float | None:
+    """Offset of the best shift where no other comes near it; None: it is not clear."""
+    return float(c.offset[np.argmin(c.score)]) if c.shift.size and _clarity(c) >= _CLEAR else None
 
 
 def nearest(c: Choice, known: float, within: float) -> float:
