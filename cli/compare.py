@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import click
 
 from rankdiff_cli.options import Duration, RankList, report_options
-from rankdiff_cli.output import left_out, write
+from rankdiff_cli.output import left_out, told, write
 
 if TYPE_CHECKING:
     from rankdiff.compare import Outcome
@@ -65,8 +65,8 @@ def command(
 ) -> int:
     """Name the rank or node that made the others wait.
 
-    REPORT is one SQLite export of Nsight Systems per rank (nsys export --type sqlite), or per node with
-    several ranks in it.
+    REPORT is one export of Nsight Systems per rank (nsys export --type sqlite or parquetdir), or per node with
+    several ranks in it. Where nsys is on PATH a .nsys-rep will do.
 
     Exit status: 0 done, whatever the verdict; 1 rankdiff could not do it; 2 usage; 4 nothing could be
     assessed.
@@ -82,6 +82,7 @@ def command(
         skip_steps=skip_steps,
         strict=strict,
         on_problem=None if quiet else left_out,
+        on_note=None if quiet else told,
     )
     if output is not None:
         from rankdiff.render.folder import check_free
@@ -127,14 +128,16 @@ def _rendered(outcome: Outcome, form: str, min_gap: int, line: str) -> str:
 
 def command_line(reports: tuple[str, ...], output: Path | None) -> str:
     """How to make the result again, by the reports' names alone: paths are nobody's business."""
-    names = sorted({os.path.basename(r) for r in reports})
+    from rankdiff.untrusted import argument
+
+    names = sorted({os.path.basename(r.rstrip("/")) for r in reports})
     if len(names) > 8:
         start, end = _common_start(names), _common_start([n[::-1] for n in names])[::-1]
-        shown = f"{shlex.quote(start)}*{shlex.quote(end) if end else ''}"
+        shown = f"{argument(start) if start else './'}*{shlex.quote(end) if end else ''}"
     else:
-        shown = " ".join(shlex.quote(n) for n in names)
+        shown = " ".join(argument(n) for n in names)
     more = [a for a in _given() if a]
-    return " ".join(["rankdiff compare", shown, *more, *(["-o", shlex.quote(output.name)] if output else [])])
+    return " ".join(["rankdiff compare", shown, *more, *(["-o", argument(output.name)] if output else [])])
 
 
 def _common_start(names: list[str]) -> str:

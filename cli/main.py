@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import importlib
+import signal
 import sys
+from types import FrameType
 
 import click
 
 _COMMANDS = {
     "compare": "Name the rank or node that made the others wait.",
     "inspect": "Show what each report holds and what to capture better.",
+    "simulate": "Write a synthetic job with planted faults, and the truth about it.",
     "timeline": "Draw what the ranks did around a step, lane by lane.",
     "trace": "Write all ranks on one clock for ui.perfetto.dev.",
 }
@@ -58,19 +61,29 @@ def group() -> None:
     """
 
 
+def _terminated(number: int, _: FrameType | None) -> None:
+    sys.exit(128 + number)
+
+
 def main() -> None:
     """Run the command line; known errors become one line and their exit status, bugs keep their traceback."""
     from rankdiff.errors import RankdiffError
+    from rankdiff.untrusted import clean
+    from rankdiff_cli.output import say
 
+    # At the end of its time a Slurm step is sent SIGTERM: leave in order, so that temporary files go as well.
+    signal.signal(signal.SIGTERM, _terminated)
     try:
         status = group.main(standalone_mode=False)
     except RankdiffError as error:
-        click.echo(f"rankdiff: error: {error}", err=True)
+        say(f"error: {error}")
         sys.exit(error.exit_code)
     except click.exceptions.Abort:
         click.echo("rankdiff: interrupted", err=True)
         sys.exit(130)
     except click.ClickException as error:
+        # It quotes the arguments, among them file names that the shell put for a pattern.
+        vars(error)["message"] = clean(error.message)
         error.show()
         sys.exit(error.exit_code)
     sys.exit(status if isinstance(status, int) else 0)

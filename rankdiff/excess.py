@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection
 from dataclasses import dataclass
 
 import numpy as np
@@ -15,7 +15,6 @@ from rankdiff.schema import CLASSES
 
 F64 = NDArray[np.float64]
 I64 = NDArray[np.int64]
-Mask = NDArray[np.bool_]
 
 
 @dataclass(frozen=True)
@@ -83,26 +82,26 @@ def dense(job: Job, rank: int) -> F64:
 def excess_of(job: Job, scene: Scene, sides: Sides) -> F64 | None:
     """Time per class beyond the median of the peers at the same instance, summed over the late steps.
 
-    Ranks of the finding that meet no peer in a communicator are compared there with the peers' steps.
+    A rank of the finding that meets no peer in one of its communicators, as when its whole tensor-parallel group
+    is accused, is compared with the peers' steps as a whole: what made it late may lie before just those collectives.
     """
     made = {r: dense(job, r) for r in (*sides.own, *sides.peers) if has_lead_up(job, r)}
+    if not any(p in made for p in sides.peers):
+        return None
     out = np.zeros(len(CLASSES))
     seen = False
-    lonely: list[tuple[Timed, int, Mask]] = []
+    lonely = _lonely(scene, sides, frozenset(made))
     for t in scene.timed:
         keep = np.isin(t.step, sides.late)
-        if not keep.any():
-            continue
-        with_us = [j for j, r in enumerate(t.comm.members) if int(r) in sides.own]
-        peers = [j for j, r in enumerate(t.comm.members) if int(r) in sides.peers and int(r) in made]
-        if not with_us:
-            continue
-        if not peers:
-            lonely += [(t, j, keep) for j in with_us]
+        with_us = [j for j, r in enumerate(t.comm.members) if int(r) in sides.own and int(r) not in lonely]
+        if not keep.any() or not with_us:
             continue
         seen = True
         usual = np.median(
-            np.stack([made[int(t.comm.members[j])][t.comm.positions[keep, j]] for j in peers]), axis=0
+            np.stack(
+                [made[int(t.comm.members[j])][t.comm.positions[keep, j]] for j in _peers(t, sides, made)]
+            ),
+            axis=0,
         )
         for j in with_us:
             out += (made[int(t.comm.members[j])][t.comm.positions[keep, j]] - usual).sum(axis=0)
@@ -111,14 +110,25 @@ def excess_of(job: Job, scene: Scene, sides: Sides) -> F64 | None:
         usual_step = np.median(
             np.stack([_per_step(scene, made[p], p, sides.late) for p in sides.peers if p in made]), axis=0
         )
-        for r in {int(t.comm.members[j]) for t, j, _ in lonely}:
-            if not _meets_peers(scene, r, sides.peers):
-                out += (_per_step(scene, made[r], r, sides.late) - usual_step).sum(axis=0)
+        for r in sorted(lonely):
+            out += (_per_step(scene, made[r], r, sides.late) - usual_step).sum(axis=0)
     return out if seen else None
 
 
-def _meets_peers(scene: Scene, rank: int, peers: Sequence[int]) -> bool:
-    return any(rank in t.comm.members and np.isin(t.comm.members, peers).any() for t in scene.timed)
+def _peers(t: Timed, sides: Sides, made: Collection[int]) -> list[int]:
+    """Columns of a communicator's members to compare with."""
+    return [j for j, r in enumerate(t.comm.members) if int(r) in sides.peers and int(r) in made]
+
+
+def _lonely(scene: Scene, sides: Sides, made: Collection[int]) -> frozenset[int]:
+    """Ranks of the finding with a communicator in which, in the late steps, none of its members can be compared with."""
+    return frozenset(
+        int(r)
+        for t in scene.timed
+        if np.isin(t.step, sides.late).any() and not _peers(t, sides, made)
+        for r in t.comm.members
+        if int(r) in sides.own
+    )
 
 
 def _per_step(scene: Scene, made: F64, rank: int, late: I64) -> F64:

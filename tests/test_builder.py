@@ -6,10 +6,19 @@ from collections import Counter
 
 import pytest
 
-from tests.builder import EPOCH, Call, Export, base4, columns, decode_payload, encode_payload, linear_clock
-from tests.builder.payloads import COMM, LAYOUTS, PEER, REDOP, SIZE
-from tests.builder.read import KERNELS, LAUNCHES, RANGES, ranges, rows, table_set
-from tests.builder.tables import has_table, table_names
+from rankdiff.simulation import (
+    EPOCH,
+    Call,
+    Export,
+    base4,
+    columns,
+    decode_payload,
+    encode_payload,
+    linear_clock,
+)
+from rankdiff.simulation.payloads import COMM, LAYOUTS, PEER, REDOP, SIZE
+from rankdiff.simulation.tables import has_table, table_names
+from tests.reading import KERNELS, LAUNCHES, RANGES, ranges, rows, table_set
 
 MS = 1_000_000
 

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from tests.builder import EPOCH, Phase, base4, decode_payload, flat8, synthetic, tp_dp
-from tests.builder.payloads import COMM
-from tests.builder.read import KERNELS, LAUNCHES, RANGES, nccl, ranges, rows, table_set
+from rankdiff.simulation import EPOCH, Phase, base4, decode_payload, flat8, synthetic, tp_dp
+from rankdiff.simulation.payloads import COMM
+from tests.reading import KERNELS, LAUNCHES, RANGES, nccl, ranges, rows, table_set
 
 MS = 1_000_000
 

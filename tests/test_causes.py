@@ -6,7 +6,7 @@ import pytest
 
 from rankdiff.compare import compare
 from rankdiff.render.json import to_dict
-from tests.builder import Phase, base4, synthetic
+from rankdiff.simulation import Phase, base4, synthetic
 from tests.jobs import codes, copies, late, run, without_table
 
 MS = 1_000_000

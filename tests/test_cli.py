@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
+from rankdiff.simulation import base4, synthetic
 from rankdiff_cli.main import group
-from tests.builder import base4, synthetic
 
 HEAVY = ("numba", "duckdb", "matplotlib", "polars", "pyarrow", "numpy")
 
@@ -166,9 +166,12 @@ def test_inspect_says_what_to_capture_better(tmp_path):
 
     job = synthetic(tmp_path, ranks=2, steps=3, payload=False, step_ranges=None, edit=edit)
     text = rankdiff("inspect", *job.paths).stdout
-    assert "--include-blobs=true: communicators are unknown (all ranks)" in text
-    assert "no OS runtime calls, so no system call to blame (rank 1)" in text
-    assert "--step-range (all ranks)" in text
+    assert "no NCCL payloads (all ranks): communicators and sizes are unknown [no_payloads]" in text
+    assert "nsys export --include-blobs=true" in text
+    assert "OS calls not captured (rank 1): no system call to blame [no_os_calls]" in text
+    assert "cure: nsys profile --trace=cuda,nvtx,osrt" in text
+    assert "no step ranges (all ranks)" in text
+    assert "or --step-range for other names" in text
 
 
 def test_help_is_light():

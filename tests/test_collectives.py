@@ -12,7 +12,7 @@ from rankdiff.digest import DigestOptions, make_digests
 from rankdiff.reports.discover import discover
 from rankdiff.reports.identity import claims
 from rankdiff.schema import COLLECTIVES, DIGEST_TABLES
-from tests.builder import Call, Export
+from rankdiff.simulation import Call, Export
 
 MS = 1_000_000
 A, B = 0x0A4C27CF93D1EABC, 0xFC14A70559937513

@@ -10,7 +10,7 @@ import pytest
 from rankdiff.digest import DigestOptions, make_digests
 from rankdiff.reports.discover import discover
 from rankdiff.reports.identity import assign, claims
-from tests.builder import Export
+from rankdiff.simulation import Export
 from tests.oracles.figures import figures
 
 EXACT = (

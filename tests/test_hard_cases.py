@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.builder import Phase, synthetic, tp_dp
+from rankdiff.simulation import Phase, synthetic, tp_dp
 from tests.jobs import codes, copies, late, run, without_payloads, without_table
 
 MS = 1_000_000

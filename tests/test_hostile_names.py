@@ -25,9 +25,9 @@ from rankdiff.errors import RankdiffError
 from rankdiff.notes import Note
 from rankdiff.render.markdown import escape
 from rankdiff.render.terminal import to_terminal
+from rankdiff.simulation import synthetic
 from rankdiff.untrusted import LONGEST_NAME, argument, clean, shown
 from rankdiff_cli.main import group, main
-from rankdiff.simulation import synthetic
 from tests.jobs import run
 
 MS = 1_000_000

@@ -19,8 +19,8 @@ from rankdiff.errors import ReportError
 from rankdiff.reports.discover import discover
 from rankdiff.reports.identity import claims
 from rankdiff.reports.nsys_export import remove_exports
-from rankdiff_cli.main import group
 from rankdiff.simulation import Export
+from rankdiff_cli.main import group
 from tests.folders import to_folder
 
 # `nsys export` as far as rankdiff uses it. Reports of this nsys are SQLite after one line; it keeps a log of its

@@ -20,7 +20,7 @@ from rankdiff.reports.payloads import (
     read_layouts,
 )
 from rankdiff.reports.sqlite import SqliteReader
-from tests.builder import Call, Export
+from rankdiff.simulation import Call, Export
 
 LAYOUTS = {
     (1, 5): {COMM: (0, 8), BYTES: (8, 8)},

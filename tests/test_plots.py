@@ -20,7 +20,7 @@ from rankdiff.compare import compare
 from rankdiff.comparison import Comparison
 from rankdiff.idle import idle_by_cause
 from rankdiff.render.plots import FIGURES, draw_all, save
-from tests.builder import Phase, synthetic
+from rankdiff.simulation import Phase, synthetic
 from tests.oracles.colours import EYES, difference, lab
 
 MS = 1_000_000

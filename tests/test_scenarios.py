@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.builder import Phase, base4, flat8, synthetic, tp_dp
+from rankdiff.simulation import Phase, base4, flat8, synthetic, tp_dp
 from tests.jobs import codes, late, run
 
 MS = 1_000_000
@@ -26,9 +26,11 @@ def test_the_culprit_has_the_shortest_collectives(tmp_path):
 
 
 def test_clocks_are_aligned_on_ends(tmp_path):
+    # B02: aligned on starts, nodeB would be 4.717 ms off and nobody late.
     straight = run(base4(tmp_path / "a").paths)
     bent = run(base4(tmp_path / "b", offset_ns={"nodeB": 3_217_000}).paths)
     assert [n["offset_ns"] for n in bent["clock"]["nodes"]] == [0, 3_217_000]
+    assert late(bent) == late(straight) == [("late_rank", 2)]
     for key in ("wait_ns", "imposed_wait_ns", "delay_ns", "last_count", "lateness_ns_median"):
         assert figures(bent, key) == figures(straight, key)
 
@@ -55,23 +57,28 @@ def test_lateness_below_the_clock_error_is_not_claimed(tmp_path, lateness, found
 
 @pytest.mark.parametrize("ranks", [2, 8])
 def test_equal_ranks_are_balanced(tmp_path, ranks):
+    # B05: arrivals within 20 us of each other, also with two ranks, one of which is always the last.
     report = run(flat8(tmp_path, ranks=ranks).paths)
     assert report["verdict"]["status"] == "balanced"
+    assert late(report, "major", "minor", "note") == []
     # All idle together between the steps, which is no rank's lateness.
     assert {f["kind"] for f in report["findings"]} <= {"common_stall"}
     assert report["verdict"]["smallest_findable_delay_ns_per_step"] > 0
 
 
 def test_lateness_that_rotates_is_nobodys(tmp_path):
+    # B06: rank k mod 8 is 5 ms late in step k: 400 ms are lost.
     turns = {r: [5 * MS if k % 8 == r else 0 for k in range(80)] for r in range(8)}
     report = run(synthetic(tmp_path, ranks=8, steps=80, late=turns, jitter_ns=100_000).paths)
     assert report["verdict"]["status"] == "rotating"
     assert late(report, "major", "minor") == []
     finding = next(f for f in report["findings"] if f["kind"] == "rotating")
     assert (finding["pattern"], finding["ranks"], finding["steps_late"]) == ("rotating", list(range(8)), 80)
+    assert 80 * finding["delay_ns_per_step"] == pytest.approx(400 * MS, rel=0.01)
 
 
 def test_one_spike_is_an_event(tmp_path):
+    # B06: a single spike of 2 s in step 41.
     report = run(
         synthetic(tmp_path, ranks=8, steps=80, late={5: [0] * 41 + [2000 * MS]}, jitter_ns=100_000).paths
     )
@@ -99,6 +106,7 @@ def test_a_startup_skew_is_left_out(tmp_path):
 
 @pytest.mark.parametrize("jitter", [0, 300_000])
 def test_windows_that_start_at_different_steps(tmp_path, jitter):
+    # B08: rank 1 lacks the first 3 of 40 all-reduces, rank 3 the last 5; by index rank 1 would be 30 ms late.
     # Without jitter the steps repeat perfectly, and only the session clocks tell which is which.
     report = run(base4(tmp_path, steps=40, cut={1: (3, 0), 3: (0, 5)}, jitter_ns=jitter).paths)
     assert report["job"]["matched_collectives"] == 32
@@ -146,15 +154,18 @@ def test_tensor_and_data_parallel_groups(tmp_path, settings, culprit):
 
 
 def test_a_late_node_is_told_from_its_ranks(tmp_path):
+    # B43: both ranks of nodeB; and one of eight on a node, which is that rank alone.
     both = run(base4(tmp_path / "both", late={2: 1_500_000, 3: 1_550_000}, jitter_ns=50_000).paths)
     assert late(both) == [("late_node", "nodeB")]
-    assert both["findings"][0]["ranks"] == [2, 3]
+    finding = both["findings"][0]
+    assert (finding["ranks"], finding["steps_late"], finding["steps"]) == ([2, 3], 10, 10)
     one = run(synthetic(tmp_path / "one", ranks=16, steps=20, late={3: 2 * MS}, jitter_ns=100_000).paths)
     assert late(one) == [("late_rank", 3)]
 
 
 @pytest.mark.parametrize("count", [8, 15])
 def test_nodes_are_not_blocks_of_ranks(tmp_path, count):
+    # B44: ranks are dealt out to two hosts in turn, 4 and 4, or 8 and 7.
     nodes = tuple("AB"[r % 2] for r in range(count))
     slow = {r: 2 * MS for r in range(1, count, 2)}
     report = run(synthetic(tmp_path, ranks=count, nodes=nodes, steps=20, late=slow, jitter_ns=100_000).paths)

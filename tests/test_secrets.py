@@ -18,8 +18,8 @@ from pathlib import Path
 import pytest
 from PIL import Image
 
-from rankdiff_cli.main import group
 from rankdiff.simulation import synthetic
+from rankdiff_cli.main import group
 
 MS = 1_000_000
 SECRET = "s3nt1nel-QzX9w7Kp"  # in the exports
@@ -175,6 +175,7 @@ def every_command(reports: list[str]) -> list[list[str]]:
         ["timeline", *reports, "-o", "step.svg"],
         ["trace", *reports, "-o", "job.json.gz"],
         ["trace", *reports, "-o", TRACE],
+        ["simulate", "made", "--ranks", "2", "--steps", "2", "--fault", "io:rank=1:ms=3"],
     ]
 
 
@@ -199,7 +200,7 @@ def test_every_command(job, tmp_path):
     assert said.count("status 0") == len(commands), said[-3000:]
     assert "Rank 2 on nodeB made the others wait" in said
     work = place.folder / "work"
-    assert {p.name for p in work.iterdir()} == {"ticket", "step.png", "step.svg", "job.json.gz", TRACE}
+    assert {p.name for p in work.iterdir()} == {"ticket", "step.png", "step.svg", "job.json.gz", TRACE, "made"}
     nothing_shown(place)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from rankdiff.digest import DigestOptions, make_digests
 from rankdiff.reports.discover import discover
 from rankdiff.reports.identity import claims
-from tests.builder import Export
+from rankdiff.simulation import Export
 
 
 def steps(path, **options):

@@ -19,7 +19,7 @@ from rankdiff.render.package import ticket_files
 from rankdiff.render.rank_table import sparkline
 from rankdiff.render.terminal import to_terminal
 from rankdiff.render.text import to_text
-from tests.builder import base4, flat8, synthetic
+from rankdiff.simulation import base4, flat8, synthetic
 from tests.test_cli import rankdiff
 
 MS = 1_000_000

@@ -17,7 +17,7 @@ from rankdiff.reports.discover import discover
 from rankdiff.reports.identity import claims
 from rankdiff.reports.names import DEFAULT_STEP_RANGE
 from rankdiff.schema import DIGEST_TABLES, IDLE_CLASSES, check
-from tests.builder import Export
+from rankdiff.simulation import Export
 from tests.oracles.figures import DATA, figures
 from tests.oracles.timeline import Names, by_label, timelines
 

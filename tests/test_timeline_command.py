@@ -13,9 +13,9 @@ from rankdiff.compare import compare
 from rankdiff.digest import DigestOptions
 from rankdiff.errors import RankdiffError
 from rankdiff.reports.discover import discover
+from rankdiff.simulation import flat8, synthetic
 from rankdiff.tracks import spans_of
 from rankdiff_cli.main import group
-from tests.builder import flat8, synthetic
 
 MS = 1_000_000
 

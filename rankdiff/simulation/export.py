@@ -5,26 +5,18 @@ from __future__ import annotations
 import hashlib
 import sqlite3
 import uuid
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from .process import Process, Span, Value
+from .clocks import linear_clock
+from .events import Span, Value
+from .process import Process
 from .tables import columns, has_table, table_names, version_tuple
 
-EPOCH = 1_779_630_000_000_000_000  # UTC ns at session time 0, unless a test says otherwise
-
-
-def linear_clock(offset_ns: int = 0, drift_ppm: float = 0.0) -> Callable[[int], int]:
-    """Return a clock that is fast by `offset_ns` at time 0 and gains `drift_ppm` from there on."""
-    rate = round(drift_ppm * 1000)  # parts per 10^9, so that the arithmetic stays in integers
-
-    def clock(time_ns: int) -> int:
-        return time_ns + offset_ns + time_ns * rate // 1_000_000_000
-
-    return clock
+EPOCH = 1_779_630_000_000_000_000  # UTC ns at session time 0, unless said otherwise
 
 
 class Export(Process):
@@ -53,15 +45,17 @@ class Export(Process):
     nccl_ranges : bool
         Write the ranges of the NCCL domain.
     clock : callable, optional
-        Maps the test's time to session time (`linear_clock`).
+        Maps true time to session time (`linear_clock`).
     shift_ns : int
         What ``--ts-shift`` or ``--ts-normalize`` added to every event time.
     window : (int, int), optional
-        The capture window on the test's clock: events not wholly inside are not recorded.
+        The capture window in true time: events not wholly inside are not recorded.
     machine : int
         The upper 16 bits of every global id: hardware id and virtual machine id.
     session : str, optional
         PROFILING_SESSION_UUID; by default each file has its own.
+    uncaptured : collection of str
+        Tables that the capture was not asked for.
     """
 
     def __init__(
@@ -83,6 +77,7 @@ class Export(Process):
         window: Span | None = None,
         machine: int = 1,
         session: str | None = None,
+        uncaptured: Collection[str] = (),
     ) -> None:
         self.path = Path(path)
         self.node = node
@@ -94,6 +89,7 @@ class Export(Process):
         self.shift_ns = shift_ns
         self.window = window
         self.machine = machine
+        self.uncaptured = frozenset(uncaptured)
         self.begin_ns = window[0] if window else 0
         self._clock = clock or linear_clock()
         self._rows: dict[str, list[dict[str, Value]]] = {table: [] for table in table_names()}
@@ -129,12 +125,16 @@ class Export(Process):
         self.row(table, **times, **row)
 
     def session_time(self, time_ns: int) -> int:
-        """Return a time of the test as session time of this file, before any shift."""
+        """Return a true time as session time of this file, before any shift."""
         return self._clock(int(time_ns))
 
     def row(self, table: str, **values: Value) -> None:
         """Write one row as it is; columns that the schema version does not have are left out."""
         self._rows[table].append(values)
+
+    def written(self, table: str) -> list[dict[str, Value]]:
+        """Return the rows of a table so far."""
+        return list(self._rows[table])
 
     def rows_of(self, rows: Iterable[tuple[str, Mapping[str, Value]]]) -> None:
         """Write (table, row) pairs as they are."""
@@ -177,8 +177,11 @@ class Export(Process):
         self.path.unlink(missing_ok=True)
         base = sqlite3.connect(self.path)
         try:
+            # A new file, which is worthless unless complete: nothing to roll back to, nothing to save from a crash.
+            base.execute("PRAGMA journal_mode = OFF")
+            base.execute("PRAGMA synchronous = OFF")
             for table, rows in self._rows.items():
-                if rows and has_table(table, self.version):
+                if rows and table not in self.uncaptured and has_table(table, self.version):
                     known = columns(table, self.version)
                     base.execute(f'CREATE TABLE "{table}" ({", ".join(c.sql for c in known)})')
                     marks = ", ".join("?" * len(known))
@@ -247,8 +250,9 @@ class Export(Process):
                 localTime=text,
                 systemClockNs=self.utc_ns - EPOCH + 86_400_000_000_000,
             )
-        for kind in ("NvtxEvents", "Cuda", "OSRuntime"):
-            self.capture("CAPTURE_EVENT_TYPE", kind)
+        for kind, table in (("NvtxEvents", "NVTX_EVENTS"), ("Cuda", ""), ("OSRuntime", "OSRT_API")):
+            if table not in self.uncaptured:
+                self.capture("CAPTURE_EVENT_TYPE", kind)
         self.capture("DEVICE_DISPLAY_NAME", self.node)
         self.capture("PROFILING_SESSION_UUID", self.session)
         self.capture("PROCESS_0:COMMAND", "python3")
