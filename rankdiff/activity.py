@@ -156,3 +156,14 @@ def _operations(
         [pid, device],
     )
     return rows.with_columns(step_at(steps, launch_times(rows["launch_ns"], rows["start_ns"])).alias("step"))
+
+
+def kernels_launched(tables: ReportTables, pid: int, device: int) -> tuple[int, int]:
+    """Kernels of one (process, device), and how many of them have their CUDA call in the export."""
+    rows = tables.frame(
+        "SELECT count(*), count(l.pid) FROM gpu g LEFT JOIN launch l ON l.pid = g.pid AND "
+        "l.correlation = g.correlation WHERE g.kind = 'kernel' AND g.pid = ? AND g.device = ?",
+        [pid, device],
+    )
+    kernels, launched = rows.row(0)
+    return int(kernels), int(launched)

@@ -39,6 +39,7 @@ ADVICE = {
     "jitter": "every step waits for somebody, for another rank each time: diffuse jitter; look at what the ranks share "
     "(CPU contention, garbage collection, pinning)",
     "communication": "overlap communication with compute; if transfers are slow, run nccl-tests between the nodes",
+    "absent": "an uncaptured rank that holds the others, or the network: capture every rank first",
     "compute": "the GPU is busy computing: look at the dominating kernel with Nsight Compute",
     "mixed": "no single kind dominates: start with the largest part of the make-up",
     "unknown": "capture with -t cuda,nvtx,osrt to see what the idle time is made of",
@@ -105,7 +106,9 @@ def parts_of(digest: Digest, make_up_ns: dict[str, int], steps: int) -> dict[str
     return out
 
 
-def find_bottleneck(parts: Sequence[dict[str, float]], somebody_late: bool) -> Bottleneck:
+def find_bottleneck(
+    parts: Sequence[dict[str, float]], somebody_late: bool, absent: bool = False
+) -> Bottleneck:
     """Name the bottleneck of one rank, or of the median rank of several.
 
     Parameters
@@ -114,6 +117,8 @@ def find_bottleneck(parts: Sequence[dict[str, float]], somebody_late: bool) -> B
         `parts_of` every rank.
     somebody_late : bool
         Whether a late rank or node explains exposed waiting.
+    absent : bool
+        Whether a rank that was not captured may explain exposed transfers.
     """
     kinds = sorted({k for p in parts for k in p})
     middle = {k: float(np.median([p.get(k, 0.0) for p in parts])) for k in kinds}
@@ -134,6 +139,8 @@ def find_bottleneck(parts: Sequence[dict[str, float]], somebody_late: bool) -> B
     told = kind
     if kind == "communication" and waiting > moving:
         told = "late" if somebody_late else "jitter"
+    elif kind == "communication" and absent:
+        told = "absent"
     return Bottleneck(kind, most / step, ranked, ADVICE[told])
 
 
@@ -144,6 +151,7 @@ def patterns(
     steps: int,
     step_ns: float,
     late: frozenset[int],
+    absent: bool = False,
 ) -> list[Pattern]:
     """Find the patterns of a timeline, each with its numbers.
 
@@ -214,7 +222,9 @@ def patterns(
         "exposed_communication",
         exposed,
         "NCCL transfers that no compute hides take {cost} a step ({share}, rank {rank})",
-        "overlap (bucketing, prefetch), and check the bus bandwidth with nccl-tests",
+        ADVICE["absent"]
+        if absent
+        else "overlap (bucketing, prefetch), and check the bus bandwidth with nccl-tests",
     )
     waits = {r: m["exposed_wait"] / steps for r, _, m in known if r not in late}
     if late:

@@ -17,6 +17,7 @@ from rankdiff.clock_fit import node_fits, robust_sigma
 from rankdiff.job import Job
 from rankdiff.matching import Communicator
 from rankdiff.notes import Note
+from rankdiff.units import duration
 
 I64 = NDArray[np.int64]
 F64 = NDArray[np.float64]
@@ -48,7 +49,16 @@ class Clock:
     nodes: tuple[NodeClock, ...]
     end_skew_ns: tuple[float, ...]  # per job rank: constant end difference, taken as its device's clock
     observations: int
+    rank_residual_ns: tuple[float | None, ...] = ()  # per job rank, as a node's; None: not observed
     notes: tuple[Note, ...] = field(default=())
+
+    @property
+    def skew_scale_ns(self) -> float:
+        """Largest constant end difference taken as a device's clock: lateness below it is not claimed.
+
+        A tree that always finishes some ranks later looks the same. Differences too large for that are clocks.
+        """
+        return max((abs(s) for s in self.end_skew_ns if abs(s) <= _LARGE_SKEW_NS), default=0.0)
 
     def common(self, job: Job, rank: int, t: I64) -> I64:
         """Times of a rank on the common clock.
@@ -108,6 +118,7 @@ def fit_clocks(
             for n, f in zip(nodes, fits, strict=True)
         ),
         end_skew_ns=(0.0,) * len(job.ranks),
+        rank_residual_ns=(None,) * len(job.ranks),
         observations=count,
     )
     if not count:
@@ -118,6 +129,9 @@ def fit_clocks(
     clock = replace(
         clock,
         uncertainty_ns=robust_sigma(everything),
+        rank_residual_ns=tuple(
+            robust_sigma(residuals[r.index]) if residuals[r.index].size else None for r in job.ranks
+        ),
         nodes=tuple(
             replace(
                 n,
@@ -128,6 +142,12 @@ def fit_clocks(
             for n in clock.nodes
         ),
     )
+    if clock.skew_scale_ns:
+        clock = replace(
+            clock,
+            method=f"{clock.method}; constant end differences of ranks (up to {duration(clock.skew_scale_ns)}) count as "
+            "clock, and lateness below that is not claimed",
+        )
     return replace(clock, notes=_notes(job, clock, linked))
 
 

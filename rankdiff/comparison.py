@@ -10,34 +10,36 @@ from numpy.typing import NDArray
 
 from rankdiff.advice import advice
 from rankdiff.bottleneck import Bottleneck, Pattern
-from rankdiff.causes import explain
 from rankdiff.clocks import Clock, fit_clocks
 from rankdiff.court import Island
 from rankdiff.digest import Digest
-from rankdiff.excess import Scene
+from rankdiff.downgrade import NOT_CARRIED
 from rankdiff.fabric import Transfer, slow_transfers, transfers
 from rankdiff.findings import Finding, is_loud
 from rankdiff.inference import inferred_groups, without_payloads
 from rankdiff.instances import Timed, label_instances, steps_of, timed
 from rankdiff.job import Job, build_job
+from rankdiff.judging import judged
 from rankdiff.makeup import unmatched_nccl
-from rankdiff.matching import Communicator, Matching, match, payload_groups
+from rankdiff.matching import Communicator, Matching, match, payload_groups, unresolved_share
 from rankdiff.notes import Note
-from rankdiff.rank_figures import RankFigures, rank_figures, time_spent
+from rankdiff.quality import JobQuality, compared_quality
+from rankdiff.rank_figures import RankFigures, node_intervals, rank_figures, time_spent
 from rankdiff.remarks import (
     apart_notes,
-    lost_notes,
+    counts_notes,
     no_data_range,
     not_compared,
+    other_run_note,
     rank_notes,
-    twin_notes,
     unclassified_calls,
     why_nothing,
 )
 from rankdiff.reports.identity import Identity
 from rankdiff.runs import other_runs
-from rankdiff.stalls import common_stall
-from rankdiff.verdict import Judgement, judge, warm_up_step
+from rankdiff.self_doubt import Margin, widest
+from rankdiff.significance import mean_ci95
+from rankdiff.verdict import Judgement, unless_unresolved, warm_up_step
 from rankdiff.waits import Waits, delay_shares, islands, waits
 
 I64 = NDArray[np.int64]
@@ -55,6 +57,8 @@ class Verdict:
     threshold_ns: float | None
     wait_ns_per_step: float | None
     wait_share_of_step: float | None
+    wait_ci95_ns: tuple[float, float] | None = None  # of wait_ns_per_step
+    margin: Margin | None = None  # of an acquittal; of several islands the widest
 
 
 @dataclass(frozen=True)
@@ -71,7 +75,9 @@ class Comparison:
     judgements: tuple[Judgement, ...]
     waited: tuple[tuple[Waits, ...], ...]  # per island, per communicator
     figures: dict[int, RankFigures]  # by rank number
+    node_delay_ci95_ns: dict[str, tuple[float, float]]  # of the summed delay of a node's ranks
     verdict: Verdict
+    quality: JobQuality
     bottleneck: Bottleneck | None  # of the median rank; None: no steps to divide
     rank_bottlenecks: dict[int, Bottleneck]  # by rank number
     patterns: tuple[Pattern, ...]
@@ -104,15 +110,7 @@ def compare_digests(
     strangers = other_runs(job)
     strangers_out = tuple(job.ranks[r].identity.rank for r in strangers)
     if strangers:
-        names = ", ".join(job.ranks[r].identity.claims.report for r in strangers)
-        notes.append(
-            Note(
-                "other_run",
-                f"{names}: captured minutes apart from the others and sharing no communicator with them, so of another "
-                "run; left out",
-                tuple(job.ranks[r].identity.rank for r in strangers),
-            )
-        )
+        notes.append(other_run_note(job, strangers))
         kept = [p for n, p in enumerate(usable) if n not in strangers]
         job = build_job([d for _, d in kept], [i for i, _ in kept])
     payloads = [r.has_payloads for r in job.ranks]
@@ -123,7 +121,7 @@ def compare_digests(
         groups, found = inferred_groups(job) if len(job.ranks) > 1 else ([], [])
         notes += found
     matching = match(job, groups)
-    notes += [*matching.notes, *lost_notes(job, matching)]
+    notes += [*matching.notes, *counts_notes(job, matching)]
     labelled = [_labelled(job, matching.communicators, ranks) for ranks in _islands(job, matching)]
     warm = {
         c.id: _first_step(step) for island in labelled for c, step in zip(island[0], island[2], strict=True)
@@ -135,13 +133,16 @@ def compare_digests(
     apart = not_compared(pairs, job, matching, strangers_out)
     notes += apart_notes(apart, pairs)
     absent = sorted({*missing, *apart})
-    judgements = tuple(_judged(job, clock, island, uncertainty, absent) for island, _ in made)
+    quality = compared_quality(pairs, missing, apart, job, matching, clock, [island for island, _ in made])
+    gpus = len({i.rank for i, _ in pairs} | set(missing))
+    judgements = tuple(judged(job, clock, island, uncertainty, absent, quality, gpus) for island, _ in made)
+    judgements = tuple(unless_unresolved(j, unresolved_share(job, groups)) for j in judgements)
     figures: dict[int, RankFigures] = {}
     for (island, waited), judgement in zip(made, judgements, strict=True):
         figures |= rank_figures(job, clock, island, waited, judgement)
-        notes += twin_notes(job, island, waited, judgement)
+        notes += judgement.notes
     verdict = _verdict(pairs, job, made, judgements, _slow_transfers(job, made, judgements))
-    whole, each, seen = time_spent(job, made, judgements, figures)
+    whole, each, seen = time_spent(job, made, judgements, figures, bool(absent))
     return Comparison(
         job=job,
         identities=tuple(i for i, _ in pairs),
@@ -153,7 +154,9 @@ def compare_digests(
         judgements=judgements,
         waited=tuple(waited for _, waited in made),
         figures=figures,
+        node_delay_ci95_ns=node_intervals(job, [island for island, _ in made]),
         verdict=verdict,
+        quality=quality,
         bottleneck=whole,
         rank_bottlenecks=each,
         patterns=seen,
@@ -173,24 +176,6 @@ def _labelled(
     inside = [c for c in communicators if int(c.members[0]) in set(ranks)]
     source, keys, names = label_instances(job, inside)
     return inside, source, keys, names, list(ranks)
-
-
-def _judged(
-    job: Job,
-    clock: Clock,
-    island: Island,
-    uncertainty: float,
-    missing: Sequence[int],
-) -> Judgement:
-    """Judge an island and explain what was found; a common stall comes on top of the verdict."""
-    steps = np.flatnonzero(island.included)
-    scene = Scene(island.ranks, island.timed, steps, island.delta[:, island.included])
-    found = judge(job, island, uncertainty, missing, lambda f, accused: explain(job, scene, f, accused))
-    findings = found.findings
-    if found.status in ("balanced", "rotating"):
-        stall = common_stall(job, clock, island.ranks, island.steps, steps.tolist(), island.step_ns)
-        findings += (stall,) if stall is not None else ()
-    return replace(found, findings=findings)
 
 
 def _slow_transfers(
@@ -264,22 +249,21 @@ def _verdict(
     more: Sequence[Finding],
 ) -> Verdict:
     """One answer for the job out of its islands': the worst that was found."""
-    order = ("straggler", "rotating", "balanced", "not_assessed")
+    # An island with a finding that its captures do not carry says more than one in which nobody was late.
+    order = ("straggler", "rotating", NOT_CARRIED, "balanced", "not_assessed")
     if not judgements:
         reason, message = why_nothing(pairs, job)
         return Verdict("not_assessed", reason, message, (), None, None, None)
-    status = min((j.status for j in judgements), key=order.index)
-    first = next(j for j in judgements if j.status == status)
+    first = min(judgements, key=lambda j: order.index(NOT_CARRIED if j.reason == NOT_CARRIED else j.status))
+    status = first.status
     findings = tuple(
         replace(f, advice=advice(job, f)) for f in (*(f for j in judgements for f in j.findings), *more)
     )
     severity = {"major": 0, "minor": 1, "note": 2}
     findings = tuple(sorted(findings, key=lambda f: (severity[f.severity], -(f.delay_ns_per_step or 0.0))))
-    waits_, measured, steps = 0.0, 0.0, 0
-    for island, _ in made:
-        waits_ += float(island.delta[:, island.included].sum())
-        measured += island.measured_ns
-        steps += int(island.included.sum())
+    per_step = [island.delta[:, island.included].sum(axis=0) for island, _ in made]
+    waits_, steps = float(sum(x.sum() for x in per_step)), sum(x.size for x in per_step)
+    measured = sum(island.measured_ns for island, _ in made)
     thresholds = [j.threshold_ns for j in judgements if j.threshold_ns is not None]
     assessed = status != "not_assessed"
     return Verdict(
@@ -290,4 +274,6 @@ def _verdict(
         max(thresholds) if thresholds else None,
         waits_ / steps if assessed and steps else None,
         waits_ / measured if assessed and measured > 0 else None,
+        mean_ci95(np.concatenate(per_step)) if assessed and steps else None,
+        widest([j.margin for j in judgements if j.margin is not None]) if status == "balanced" else None,
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -11,13 +12,14 @@ from rankdiff.findings import MAJOR_SHARE, Finding, late_steps, pattern_of
 from rankdiff.instances import Steps, Timed
 from rankdiff.job import Job
 from rankdiff.significance import ALPHA, mean_ci95, p_value
+from rankdiff.units import duration
 from rankdiff.waits import delay_shares
 
 F64 = NDArray[np.float64]
 Mask = NDArray[np.bool_]
 
 # A node is late when most of its ranks carry the delay: otherwise it is one of its ranks.
-_CARRIED_BY = 0.75
+CARRIED_BY = 0.75
 
 
 @dataclass(frozen=True)
@@ -60,21 +62,48 @@ class Court:
         nodes = [job.ranks[r].node for r in island.ranks]
         self.node_names = list(dict.fromkeys(nodes))
         self.node_at = np.array([self.node_names.index(n) for n in nodes])
-        sizes = np.bincount(self.node_at)
         # With one node, or one rank a node, only ranks can be judged, and get the whole error rate.
-        self.judge_nodes = len(self.node_names) > 1 and int(sizes.max()) > 1
+        self.judge_nodes = 1 < len(self.node_names) < len(nodes)
         self.alpha = ALPHA / 2 if self.judge_nodes else ALPHA
 
     def indices(self, f: Finding) -> list[int]:
         """Rows of the island that a finding concerns."""
         return [i for i, r in enumerate(self.island.ranks) if self.job.ranks[r].identity.rank in f.ranks]
 
+    def compared(self, f: Finding, accused: Iterable[int]) -> tuple[F64, int, Mask]:
+        """What a late rank or node is tested in.
+
+        Parameters
+        ----------
+        f : Finding
+        accused : iterable of int
+            Job rank indices of all findings.
+
+        Returns
+        -------
+        delta : (n, k) float64, ns
+            Delay share of every unit (rank, or mean of a node's ranks).
+        unit : int
+            The finding's.
+        among : (n,) bool
+            Itself and the units of which no other finding accuses a rank.
+        """
+        rows = self.indices(f)
+        others = np.setdiff1d(np.flatnonzero(np.isin(self.island.ranks, list(accused))), rows)
+        node = f.kind == "late_node"
+        delta = self.node_means(self.delta) if node else self.delta
+        unit = int(self.node_at[rows[0]]) if node else rows[0]
+        among = np.ones(delta.shape[0], np.bool_)
+        among[self.node_at[others] if node else others] = False
+        among[unit] = True
+        return delta, unit, among
+
     def late_nodes(self) -> list[Finding]:
         """Nodes that pass the test and are carried by most of their ranks, most delayed first."""
         if not self.judge_nodes:
             return []
         nodes = np.arange(len(self.node_names))
-        per_node = self._node_means(self.delta)
+        per_node = self.node_means(self.delta)
         sums = np.stack([self.delta[self.node_at == h].sum(axis=0) for h in nodes])
         among = np.ones(nodes.size, np.bool_)
         found: list[Finding] = []
@@ -85,16 +114,27 @@ class Court:
             if p > self.alpha:
                 break
             members = np.flatnonzero(self.node_at == h)
-            carried = self.delta[members].sum(axis=1) >= 0.5 * per_node[h].sum()
-            if carried.mean() >= _CARRIED_BY and members.size > 1:
+            # Jitter gives every rank of the job a share; what makes the node late is what its ranks have beyond it.
+            usual = float(np.median(self.delta[self.node_at != h].sum(axis=1)))
+            own = self.delta[members].sum(axis=1) - usual
+            carried = own >= 0.5 * own.mean()
+            carried_by_most = members.size > 1 and carried.mean() >= CARRIED_BY
+            if carried_by_most and self._late_without_its_worst(int(h), members, per_node, among):
                 moved = self._moved(members)
-                p_moved = p_value(self._node_means(moved), int(h), among)
+                p_moved = p_value(self.node_means(moved), int(h), among)
                 if p_moved <= self.alpha and moved[members].sum(axis=0).mean() >= self.threshold:
                     found.append(self._finding("late_node", members, sums[h], max(p, p_moved)))
             among[h] = False  # explained, by the node or by one of its ranks
             if among.sum() < 2:
                 break
         return found
+
+    def _late_without_its_worst(self, h: int, members: NDArray[np.int64], per_node: F64, among: Mask) -> bool:
+        """Whether a node passes the test without its most delayed rank: else it is that rank, and chance."""
+        worst = members[np.argmax(self.delta[members].sum(axis=1))]
+        rest = per_node.copy()
+        rest[h] = self.delta[members[members != worst]].mean(axis=0)
+        return p_value(rest, h, among) <= self.alpha
 
     def late_ranks(self, taken: set[int]) -> list[Finding]:
         """Ranks that pass the test, most delayed first; `taken` rows are out of the comparison."""
@@ -106,12 +146,28 @@ class Court:
             p = p_value(self.delta, int(i), among)
             if p > self.alpha:
                 break
-            moved = self._moved(np.array([i]))
-            p_moved = p_value(moved, int(i), among)
-            if p_moved <= self.alpha and moved[i].mean() >= self.threshold:
-                found.append(self._finding("late_rank", np.array([i]), self.delta[i], max(p, p_moved)))
+            finding = self._late_rank(int(i), among, p)
+            if finding is not None:
+                found.append(finding)
             among[i] = False
         return found
+
+    def worst_of(self, f: Finding) -> Finding | None:
+        """The most delayed rank of a late node, judged without its neighbours; None: it does not pass the test."""
+        members = self.indices(f)
+        worst = max(members, key=lambda i: self.delta[i].sum())
+        among = np.array([i == worst or i not in members for i in range(self.delta.shape[0])])
+        p = p_value(self.delta, worst, among)
+        late = p <= self.alpha and self.delta[worst].mean() >= self.threshold
+        return self._late_rank(worst, among, p) if late else None
+
+    def _late_rank(self, i: int, among: Mask, p: float) -> Finding | None:
+        """A rank that passes the test, unless it does so by the clock's uncertainty alone."""
+        moved = self._moved(np.array([i]))
+        p_moved = p_value(moved, i, among)
+        if p_moved > self.alpha or moved[i].mean() < self.threshold:
+            return None
+        return self._finding("late_rank", np.array([i]), self.delta[i], max(p, p_moved))
 
     def inherited(self, f: Finding) -> Finding:
         """Lower a finding to a note when the delay lies in NCCL work that could not be matched.
@@ -208,14 +264,14 @@ class Court:
                 steps=1,
                 first_step=self.island.steps.labels[0],
                 evidence=(
-                    f"the first captured step ({self.island.steps.labels[0]}) lost {first.sum() / 1e6:.1f} ms; "
+                    f"the first captured step ({self.island.steps.labels[0]}) lost {duration(first.sum())}; "
                     "profiler start-up and first calls fall into it, so it is left out",
                 ),
             )
         ]
 
-    def _node_means(self, delta: F64) -> F64:
-        """Mean share of each node's ranks: sums would favour nodes with more ranks."""
+    def node_means(self, delta: F64) -> F64:
+        """Mean share of each node's ranks, (nodes, k) ns: sums would favour nodes with more ranks."""
         return np.stack([delta[self.node_at == h].mean(axis=0) for h in range(len(self.node_names))])
 
     def _moved(self, rows: NDArray[np.int64]) -> F64:

@@ -15,7 +15,7 @@ from rankdiff.notes import Note
 from rankdiff.reports.capture import Gpu
 from rankdiff.reports.discover import Report
 from rankdiff.reports.names import DEFAULT_DATA_RANGE, is_graph_launch, top
-from rankdiff.reports.nsys import load
+from rankdiff.reports.nsys import RUNTIME, load
 from rankdiff.reports.tables import ReportTables
 from rankdiff.reports.threads import NO_CALLS, Calls, cuda_calls, off_cpu, os_calls, profiler_overhead
 from rankdiff.schema import COLLECTIVES
@@ -50,9 +50,15 @@ class DigestInfo:
     tables: dict[str, int] = field(default_factory=dict)  # rows read per table; absent: not captured
     data_ranges: int = 0  # data-loading ranges found
     open_ranges: int = 0  # ranges without an end
+    background_loading: bool = False  # data-loading ranges only where no GPU work is launched
+    gpu_index: int | None = None  # physical index of the GPU on its node; None: the export does not tell
     top_nvtx: tuple[str, ...] = ()  # most frequent range names, for the hint when nothing matches
     top_kernels: tuple[str, ...] = ()  # most frequent kernel names, for the hint when none is NCCL
     lost_events: tuple[str, ...] = ()  # diagnostics about lost or dropped events, by code
+    has_diagnostics: bool = False  # the export holds the profiler's diagnostics at all
+    unusable_events: dict[str, int] = field(default_factory=dict)  # left out for their times, per table
+    kernels: int = 0  # of this process and device, NCCL's among them
+    kernels_without_launch: int | None = None  # whose CUDA call is not in the export; None: no calls are
     user_shift_ns: int = 0  # the part of time_shift_ns that was asked for with --ts-shift
     unclassified_calls: tuple[str, ...] = ()  # OS calls of unknown kind, their time taken for code
     notes: tuple[Note, ...] = ()  # what had to be done to read the report
@@ -157,6 +163,7 @@ class _Process:
     step_source: str | None
     collectives: dict[int, pl.DataFrame]
     data_names: list[str]
+    background_loading: bool
     ranges: ranges.Ranges
 
 
@@ -169,6 +176,9 @@ def _process(tables: ReportTables, pid: int, options: DigestOptions, threads: se
         step_source=source,
         collectives=collectives.find_collectives(tables, pid, step_table),
         data_names=data_names,
+        background_loading=ranges.loads_in_background(
+            tables, pid, data_names, data_range, options.data_range is None
+        ),
         ranges=ranges.find_ranges(tables, pid, threads, data_names, step_names),
     )
 
@@ -191,7 +201,7 @@ def _digest(
     gpu = tables.capture.gpus.get((claim.pid, claim.device), Gpu())
     clocks = activity.clocks(tables, gpu.number, window, process.steps)
     return Digest(
-        info=_info(tables, claim, found, table, process.step_source, timeline),
+        info=_info(tables, claim, found, table, process, timeline),
         collectives=table,
         steps=process.steps,
         work=found.work,
@@ -210,11 +220,12 @@ def _info(
     claim: Claims,
     found: Figures,
     table: pl.DataFrame,
-    step_source: str | None,
+    process: _Process,
     timeline: Timeline,
 ) -> DigestInfo:
     capture = tables.capture
     gpu = capture.gpus.get((claim.pid, claim.device), Gpu())
+    kernels, launched = activity.kernels_launched(tables, claim.pid, claim.device)
     return DigestInfo(
         claims=claim,
         product_version=capture.product_version,
@@ -224,6 +235,7 @@ def _info(
         gpu_uuid=gpu.uuid,
         gpu_name=gpu.name,
         gpu_bus=gpu.bus,
+        gpu_index=gpu.number,
         window_start_ns=int(found.busy[0][0]),
         window_end_ns=int(found.busy[1][-1]),
         span_ns=found.span_ns,
@@ -233,7 +245,8 @@ def _info(
         idle_osrt_ns=found.idle_osrt_ns,
         nccl_kernels=found.nccl_kernels,
         nccl_ns=found.nccl_ns,
-        step_source=step_source,
+        step_source=process.step_source,
+        background_loading=process.background_loading,
         has_payloads=table["comm"].null_count() < table.height,
         hidden_by_graphs=_hidden_by_graphs(tables, claim),
         tables=dict(tables.rows),
@@ -252,6 +265,10 @@ def _info(
             claim.device,
         ),
         lost_events=tuple(sorted({code for code, pid in capture.lost if pid in (None, claim.pid)})),
+        has_diagnostics=capture.has_diagnostics,
+        unusable_events=tables.unusable_of(claim.pid),
+        kernels=kernels,
+        kernels_without_launch=kernels - launched if RUNTIME in tables.rows else None,
         user_shift_ns=capture.user_shift_ns,
         unclassified_calls=timeline.unclassified,
         notes=tuple(tables.notes),

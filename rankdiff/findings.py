@@ -17,6 +17,42 @@ PERSISTENT_SHARE = 0.60
 
 
 @dataclass(frozen=True)
+class Twin:
+    """What the durations of collectives, which need no clock, say of a finding."""
+
+    delay_ns_per_step: float
+    p_value: float | None  # None: an event, which the test cannot see
+    agrees: bool
+
+
+@dataclass(frozen=True)
+class WhatIf:
+    """What the job would gain if the ranks of a finding were typical; or why that cannot be said.
+
+    Attributes
+    ----------
+    step_ns : float or None
+        Mean step that would be left.
+    gain_ns_per_step : float or None
+    speedup : float or None
+        Old step / new step - 1: how much faster the job would run.
+    gpu_hours_per_hour : float or None
+        GPU time that the job loses: share of the step lost times its GPUs.
+    replay_error : float
+        What the replay of the unmodified trace errs by, as a share of the measured time.
+    refused : str or None
+        Why there is no prediction; the figures before `replay_error` are None then.
+    """
+
+    step_ns: float | None
+    gain_ns_per_step: float | None
+    speedup: float | None
+    gpu_hours_per_hour: float | None
+    replay_error: float
+    refused: str | None = None
+
+
+@dataclass(frozen=True)
 class Finding:
     """One finding; ns per step unless the name says otherwise. None: does not apply or is not known."""
 
@@ -40,6 +76,10 @@ class Finding:
     late_mask: tuple[bool, ...] = ()  # per included step
     advice: str | None = None
     evidence: tuple[str, ...] = ()
+    lowered_for: tuple[str, ...] = ()  # codes of what made its severity fall, see `downgrade`
+    carried_by_step: str | None = None  # label of the step without which it would not stand
+    twin: Twin | None = None  # what the durations say of it; None: a note, or no late rank or node
+    what_if: WhatIf | None = None  # gain if its ranks were typical; None: as for `twin`
 
 
 def is_loud(f: Finding) -> bool:

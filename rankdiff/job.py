@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 import polars as pl
@@ -71,12 +72,12 @@ class Job:
         """Node names in the order of their lowest rank."""
         return list(dict.fromkeys(r.node for r in self.ranks))
 
-    @property
+    @cached_property
     def clocks(self) -> list[str]:
         """Names of the clocks in the order of their lowest rank."""
         return list(dict.fromkeys(r.clock for r in self.ranks))
 
-    @property
+    @cached_property
     def clock_of(self) -> I64:
         """(n,) int64: index into `clocks` for each rank."""
         at = {clock: i for i, clock in enumerate(self.clocks)}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -91,12 +92,37 @@ def compare_kernels(own: Sequence[Part], peers: Sequence[Part]) -> KernelWork | 
         for row in ranked.head(5).iter_rows(named=True)
         if row["excess"] > 0
     ]
-    words = _words(slower, ratio, top, slow_time / total if total else 0.0)
+    swaps = {(t["kernel"], t["grid"]): _other_grid(both, t) for t in top}
+    words = _words(slower, ratio, top, swaps, slow_time / total if total else 0.0)
     return KernelWork(slower, ratio, top, words, longer + more)
 
 
+def _blocks(grid: str) -> int:
+    """Blocks of a grid written as 128x1x1; 0 when it is not known."""
+    sides = grid.split("x")
+    return math.prod(map(int, sides)) if all(side.isdigit() for side in sides) else 0
+
+
+def _other_grid(both: pl.DataFrame, t: dict[str, Any]) -> tuple[str, float] | None:
+    """Grid, and ns a step, with which the peers launch a kernel as often; None: that is not the difference."""
+    if t["peers_count_per_step"] > 0 or not _blocks(t["grid"]):
+        return None
+    alike = both.filter(
+        (pl.col("kernel") == t["kernel"])
+        & (pl.col("block") == t["block"])
+        & (pl.col("count") == 0)
+        & ((pl.col("count_peers") - t["count_per_step"]).abs() <= 0.01 * t["count_per_step"])
+    )
+    known = [(g, ns) for g, ns in alike.select("grid", "ns_peers").iter_rows() if _blocks(g)]
+    return known[0] if len(known) == 1 else None
+
+
 def _words(
-    slower: bool, ratio: float | None, top: list[dict[str, Any]], slow_share: float
+    slower: bool,
+    ratio: float | None,
+    top: list[dict[str, Any]],
+    swaps: dict[tuple[str, str], tuple[str, float] | None],
+    slow_share: float,
 ) -> tuple[str, ...]:
     if slower:
         return (
@@ -108,7 +134,13 @@ def _words(
         extra = t["count_per_step"] - t["peers_count_per_step"]
         cost = duration(t["ns_per_step"] - t["peers_ns_per_step"])
         name = f"{t['kernel'][:60]} (grid {t['grid']})"
-        if t["peers_count_per_step"] == 0:
+        swap = swaps[t["kernel"], t["grid"]]
+        if swap is not None:
+            times, more = _blocks(t["grid"]) / _blocks(swap[0]), duration(t["ns_per_step"] - swap[1])
+            words.append(
+                f"{t['kernel'][:60]}: grid {t['grid']} here, {swap[0]} elsewhere (x{times:.2g}), {more} more a step"
+            )
+        elif t["peers_count_per_step"] == 0:
             words.append(f"{name}: {t['count_per_step']:.4g} a step here and none elsewhere, {cost} a step")
         elif extra >= 0.5:
             words.append(f"{name}: {extra:.3g} more a step than elsewhere, {cost} a step")

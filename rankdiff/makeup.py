@@ -77,14 +77,8 @@ def make_up(
     return dict(zip(PARTS, (u1, u2 - u1, u3 - u2, u4 - u3, length - u4), strict=True))
 
 
-def unmatched_nccl(job: Job, clock: Clock, rank: int, timed: Sequence[Timed], steps: Steps) -> I64:
-    """Time of a rank's NCCL kernels outside matched N x N instances in every step.
-
-    Returns
-    -------
-    (k,) int64, ns
-        Union per step, by the steps' last ends; what ends before the first step's end counts for that step.
-    """
+def unmatched_spans(job: Job, clock: Clock, rank: int, timed: Sequence[Timed]) -> tuple[I64, I64]:
+    """Union of a rank's NCCL kernels outside matched N x N instances: starts and ends on the common clock."""
     r = job.ranks[rank]
     matched = [r.row[t.comm.positions[:, j]] for t in timed for j in np.flatnonzero(t.comm.members == rank)]
     rest = np.ones(r.digest.collectives.height, np.bool_)
@@ -93,5 +87,16 @@ def unmatched_nccl(job: Job, clock: Clock, rank: int, timed: Sequence[Timed], st
     table = r.digest.collectives.filter(pl.Series(rest))
     a = clock.common(job, rank, table["start_ns"].to_numpy() + r.origin_shift_ns)
     b = clock.common(job, rank, table["end_ns"].to_numpy() + r.origin_shift_ns)
+    return union(a, b)
+
+
+def unmatched_nccl(job: Job, clock: Clock, rank: int, timed: Sequence[Timed], steps: Steps) -> I64:
+    """Time of a rank's NCCL kernels outside matched N x N instances in every step.
+
+    Returns
+    -------
+    (k,) int64, ns
+        Union per step, by the steps' last ends; what ends before the first step's end counts for that step.
+    """
     edge = np.concatenate([[np.iinfo(np.int64).min // 4], steps.last_end])
-    return overlap_each(edge[:-1], edge[1:], *union(a, b))
+    return overlap_each(edge[:-1], edge[1:], *unmatched_spans(job, clock, rank, timed))

@@ -64,6 +64,44 @@ def data_range_names(tables: ReportTables, pid: int, data_range: str, fixed_digi
     return [name for name, match in zip(names, matches, strict=True) if match]
 
 
+def loads_in_background(
+    tables: ReportTables, pid: int, data_names: list[str], data_range: str, fixed_digits: bool
+) -> bool:
+    """Whether data loading shows only in threads that make no CUDA calls, or in processes without GPU work.
+
+    Parameters
+    ----------
+    tables : ReportTables
+    pid : int
+        A process with GPU work.
+    data_names : list of str
+        Names of its data-loading ranges.
+    data_range, fixed_digits
+        As for `data_range_names`.
+
+    Returns
+    -------
+    bool
+        False also where no CUDA calls were captured, so that nobody knows.
+    """
+    if not tables.frame("SELECT count(*) FROM api WHERE pid = ?", [pid]).item():
+        return False
+    if data_names:
+        loading = pl.DataFrame({"name": data_names}, schema={"name": pl.String})
+        tables.db.register("loading", loading.to_arrow())
+        calling = tables.frame(
+            "SELECT count(*) FROM nvtx WHERE pid = $1 AND type IN (59, 60) AND name IN (SELECT name FROM loading) "
+            "AND thread IN (SELECT thread FROM api WHERE pid = $1)",
+            [pid],
+        ).item()
+        tables.db.unregister("loading")
+        return not calling
+    workers = tables.frame(
+        "SELECT DISTINCT name FROM nvtx WHERE type IN (59, 60) AND pid NOT IN (SELECT pid FROM gpu)"
+    )["name"]
+    return any(matching_names(workers.to_list(), data_range, fixed_digits))
+
+
 def find_ranges(
     tables: ReportTables, pid: int, threads: Iterable[int], data_names: list[str], step_names: list[str]
 ) -> Ranges:

@@ -6,15 +6,20 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
 from rankdiff.bottleneck import Bottleneck, Pattern, find_bottleneck, parts_of, patterns
 from rankdiff.clocks import Clock
 from rankdiff.court import Island
+from rankdiff.downgrade import NOT_CARRIED
 from rankdiff.findings import is_loud
 from rankdiff.job import Job
 from rankdiff.makeup import PARTS, make_up
+from rankdiff.significance import interval95, resampled_sums
 from rankdiff.verdict import Judgement
 from rankdiff.waits import Waits
+
+F64 = NDArray[np.float64]
 
 
 @dataclass(frozen=True)
@@ -25,6 +30,7 @@ class RankFigures:
     wait_ns: int | None
     imposed_wait_ns: int | None
     delay_ns: float | None
+    delay_ci95_ns: tuple[float, float] | None  # of delay_ns
     delay_share: float | None
     lateness_ns_median: float | None  # median over steps of its largest lateness in the step
     last_count: int | None
@@ -36,8 +42,9 @@ def rank_figures(
 ) -> dict[int, RankFigures]:
     """Figures of the ranks of an island, by rank number, over the steps judged."""
     out = {}
-    assessed = judgement.status != "not_assessed" or judgement.reason == "missing_ranks"
+    assessed = judgement.status != "not_assessed" or judgement.reason in ("missing_ranks", NOT_CARRIED)
     included = island.included
+    intervals = _intervals(island)
     for i, r in enumerate(island.ranks):
         count = wait = imposed = last = 0
         late = np.full(island.steps.size, np.iinfo(np.int64).min)
@@ -58,6 +65,7 @@ def rank_figures(
             wait_ns=wait,
             imposed_wait_ns=imposed,
             delay_ns=delay if assessed else None,
+            delay_ci95_ns=intervals[i] if assessed and intervals else None,
             delay_share=delay / island.measured_ns if assessed and island.measured_ns > 0 else None,
             lateness_ns_median=float(np.median(late)) if late.size else None,
             last_count=last,
@@ -66,14 +74,46 @@ def rank_figures(
     return out
 
 
+def _intervals(island: Island) -> list[tuple[float, float]]:
+    """Bootstrap intervals of the ranks' summed delays; empty when no step was judged."""
+    if not island.included.any():
+        return []
+    found = interval95(resampled_sums(island.delta[:, island.included]))
+    return [(float(low), float(high)) for low, high in found]
+
+
+def node_intervals(job: Job, islands: Sequence[Island]) -> dict[str, tuple[float, float]]:
+    """Bootstrap interval of the summed delay of each node's ranks, over the steps judged, in ns.
+
+    Islands are resampled alike, and a node's ranks in several of them are added up.
+    """
+    draws: dict[str, F64] = {}
+    for island in islands:
+        if not island.included.any():
+            continue
+        nodes = [job.ranks[r].node for r in island.ranks]
+        names = list(dict.fromkeys(nodes))
+        sums = np.zeros((len(names), int(island.included.sum())))
+        np.add.at(sums, [names.index(n) for n in nodes], island.delta[:, island.included])
+        for name, row in zip(names, resampled_sums(sums), strict=True):
+            draws[name] = draws.get(name, 0.0) + row
+    found = {name: interval95(row[None, :])[0] for name, row in draws.items()}
+    return {name: (float(low), float(high)) for name, (low, high) in found.items()}
+
+
 def time_spent(
     job: Job,
     made: Sequence[tuple[Island, tuple[Waits, ...]]],
     judgements: Sequence[Judgement],
     figures: dict[int, RankFigures],
+    absent: bool,
 ) -> tuple[Bottleneck | None, dict[int, Bottleneck], tuple[Pattern, ...]]:
-    """Bottleneck of the job and of each rank, and the patterns, over the steps that have a length."""
+    """Bottleneck of the job and of each rank, and the patterns, over the steps that have a length.
+
+    With ranks `absent`, a transfer that they hold up looks like a slow one: no word on the network then.
+    """
     parts: dict[int, dict[str, float]] = {}
+    somebody = any(is_loud(f) for j in judgements for f in j.findings)
     seen: list[Pattern] = []
     for (island, _), judgement in zip(made, judgements, strict=True):
         steps = int((island.included & ~np.isnan(island.steps.step_ns)).sum())
@@ -87,8 +127,7 @@ def time_spent(
             if m is not None:
                 parts[n] = parts_of(d, m, steps)
         late = frozenset(r for f in judgement.findings if is_loud(f) for r in f.ranks)
-        seen += patterns(numbers, digests, made_up, steps, island.step_ns, late)
-    somebody = any(is_loud(f) for j in judgements for f in j.findings)
-    each = {n: find_bottleneck([p], somebody) for n, p in parts.items()}
-    whole = find_bottleneck(list(parts.values()), somebody) if parts else None
+        seen += patterns(numbers, digests, made_up, steps, island.step_ns, late, absent)
+    each = {n: find_bottleneck([p], somebody, absent) for n, p in parts.items()}
+    whole = find_bottleneck(list(parts.values()), somebody, absent) if parts else None
     return whole, each, tuple(seen)

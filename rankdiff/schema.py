@@ -15,7 +15,8 @@ import polars as pl
 DIGEST_VERSION = "rankdiff.digest/1"
 
 # Classes of collective operations (METHOD: only N x N operations carry clocks and waits).
-NXN_OPS = frozenset({"all_reduce", "all_gather", "reduce_scatter", "all_to_all", "barrier"})
+# `collective` is a kernel that the user named (--comm-regex) and whose name tells no operation.
+NXN_OPS = frozenset({"all_reduce", "all_gather", "reduce_scatter", "all_to_all", "barrier", "collective"})
 ROOTED_OPS = frozenset({"broadcast", "reduce", "gather", "scatter"})
 P2P_OPS = frozenset({"send", "recv", "send_recv"})
 

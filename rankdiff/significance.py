@@ -17,6 +17,8 @@ _SEED = 20_260_101
 _STOP = 200
 # More units than this are summed in neighbouring blocks: the sums, which are what is tested, stay the same.
 _MOST_BLOCKS = 200
+# Weights of bootstrap draws held at once.
+_MOST_WEIGHTS = 1 << 21
 
 
 def p_value(delta: F64, unit: int, among: Mask) -> float:
@@ -47,8 +49,47 @@ def fewest_steps(units: int, alpha: float = ALPHA) -> int:
     return 1 + int(np.ceil(np.log(1 / alpha) / np.log(units))) if units > 1 else 0
 
 
+def resampled_sums(x: F64) -> F64:
+    """Sums over steps drawn with replacement (Efron 1979; seeded): what another run of the job might have had.
+
+    All rows are drawn alike, so that sums of rows are draws as well.
+
+    Parameters
+    ----------
+    x : (n, k) float64, k at least 1
+
+    Returns
+    -------
+    (n, 2000) float64
+    """
+    k = x.shape[1]
+    out = np.empty((x.shape[0], DRAWS))
+    rng = np.random.default_rng(_SEED)
+    chunk = max(1, _MOST_WEIGHTS // k)
+    for a in range(0, DRAWS, chunk):
+        rows = min(chunk, DRAWS - a)
+        drawn = rng.integers(0, k, (rows, k)) + np.arange(0, rows * k, k)[:, None]
+        times = np.bincount(drawn.ravel(), minlength=rows * k).reshape(rows, k)
+        out[:, a : a + rows] = x @ times.T.astype(np.float64)
+    return out
+
+
+def interval95(draws: F64) -> F64:
+    """95 % interval of bootstrap draws (percentile method).
+
+    Parameters
+    ----------
+    draws : (n, m) float64
+
+    Returns
+    -------
+    (n, 2) float64
+    """
+    return np.quantile(draws, [0.025, 0.975], axis=1).T
+
+
 def mean_ci95(x: F64) -> tuple[float, float]:
-    """Bootstrap 95 % interval of a mean over steps (percentile method, Efron 1979; seeded).
+    """Bootstrap 95 % interval of a mean over steps.
 
     Parameters
     ----------
@@ -58,9 +99,7 @@ def mean_ci95(x: F64) -> tuple[float, float]:
     -------
     low, high : float
     """
-    rng = np.random.default_rng(_SEED)
-    means = x[rng.integers(0, x.size, (DRAWS, x.size))].mean(axis=1)
-    low, high = np.quantile(means, [0.025, 0.975])
+    low, high = interval95(resampled_sums(x[None, :]))[0] / x.size
     return float(low), float(high)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,13 +11,17 @@ from numpy.typing import NDArray
 from rankdiff.court import Court, Island
 from rankdiff.findings import MAJOR_SHARE, MINOR_SHARE, Finding, is_loud
 from rankdiff.job import Job
+from rankdiff.notes import Note
+from rankdiff.self_doubt import Margin, margin
 from rankdiff.significance import fewest_steps
+from rankdiff.units import duration
 from rankdiff.units import share as percent
 
 F64 = NDArray[np.float64]
 Mask = NDArray[np.bool_]
 
 _FLOOR_NS = 50_000.0
+_MOSTLY_UNRESOLVED = 0.5  # share of collectives on no communicator from which on nobody is acquitted
 
 
 @dataclass(frozen=True)
@@ -29,7 +33,8 @@ class Judgement:
     message: str | None  # the reason in words, with the remedy
     findings: tuple[Finding, ...]
     threshold_ns: float | None  # smallest mean delay per step that would have been reported
-    notes: tuple[str, ...] = field(default=())
+    margin: Margin | None = None  # of an acquittal
+    notes: tuple[Note, ...] = field(default=())
 
 
 def warm_up_step(delta: F64) -> Mask:
@@ -45,11 +50,16 @@ def warm_up_step(delta: F64) -> Mask:
     return included
 
 
-Explain = Callable[[Finding, Iterable[int]], Finding]
+Explain = Callable[[Court, Finding, Iterable[int]], Finding]
 
 
 def judge(
-    job: Job, island: Island, uncertainty_ns: float, missing: Sequence[int], explain: Explain | None = None
+    job: Job,
+    island: Island,
+    uncertainty_ns: float,
+    missing: Sequence[int],
+    explain: Explain | None = None,
+    skew_scale_ns: float = 0.0,
 ) -> Judgement:
     """Judge one island.
 
@@ -61,32 +71,34 @@ def judge(
         Of the common clock; lateness below three times this is not claimed.
     missing : sequence of int
         Ranks of the job that were not captured.
+    skew_scale_ns : float
+        Largest constant end difference that was taken as clock; lateness below it is not claimed.
     explain : callable, optional
-        Gives a finding its cause, from the finding and the job rank indices of all findings; it may lower a
-        finding to a note.
+        Gives a finding its cause, from the court, the finding and the job rank indices of all findings; it may
+        lower a finding to a note.
     """
     delta = island.delta[:, island.included]
     step_ns, k = island.step_ns, delta.shape[1]
     if len(island.ranks) < 2:
         return Judgement("not_assessed", "one_rank", "only one rank", (), None)
-    need = fewest_steps(len(island.ranks))
+    threshold = max(MINOR_SHARE * step_ns, 3.0 * uncertainty_ns, skew_scale_ns, _FLOOR_NS)
+    court = Court(job, island, threshold, uncertainty_ns)
+    need = fewest_steps(len(island.ranks), court.alpha)
     if k < need or np.isnan(step_ns) or step_ns <= 0:
         words = f"{k} step(s) captured, {need} needed to tell {len(island.ranks)} ranks apart: capture a longer window"
         return Judgement("not_assessed", "too_few_steps", words, (), None)
-    threshold = max(MINOR_SHARE * step_ns, 3.0 * uncertainty_ns, _FLOOR_NS)
-    court = Court(job, island, threshold, uncertainty_ns)
     findings = court.late_nodes()
     findings += court.late_ranks({r for f in findings for r in court.indices(f)})
     findings = [court.inherited(f) for f in findings]
     accused = {r for f in findings for r in court.indices(f)}
     if explain is not None:
         guilty = [island.ranks[i] for i in sorted(accused)]
-        findings = [explain(f, guilty) for f in findings]
+        findings = [explain(court, f, guilty) for f in findings]
     rotating = court.rotating() if not any(f.severity != "note" for f in findings) else None
     events = court.events(accused, rotating is not None)
     if explain is not None:
         guilty = [island.ranks[i] for i in sorted(accused | {i for f in events for i in court.indices(f)})]
-        events = [explain(f, guilty) for f in events]
+        events = [explain(court, f, guilty) for f in events]
     findings += events
     if rotating is not None:
         findings.append(rotating)
@@ -105,11 +117,23 @@ def judge(
     share = float(island.transfer_ns[island.included].mean()) / step_ns
     if missing and share >= MAJOR_SHARE:
         words = (
-            f"{_ranks(missing)} not captured or could not be compared, and the other ranks spend {percent(share)} of the "
-            "step together in collectives: an uncaptured rank or the network. Capture every rank"
+            f"{_ranks(missing)} not captured or could not be compared; nobody else is late, yet all spend "
+            f"{duration(share * step_ns)} a step ({percent(share)}) in collectives after the last of them has arrived: an "
+            "uncaptured rank or the network. Capture every rank"
         )
         return Judgement("not_assessed", "missing_ranks", words, quiet, threshold)
-    return Judgement("balanced", None, None, tuple(findings), threshold)
+    return Judgement("balanced", None, None, tuple(findings), threshold, margin(court))
+
+
+def unless_unresolved(found: Judgement, share: float) -> Judgement:
+    """Acquit nobody where most collectives could not be assigned to a communicator, and so were not compared."""
+    if found.status != "balanced" or share < _MOSTLY_UNRESOLVED:
+        return found
+    words = (
+        f"{percent(share)} of the collectives could not be assigned to a communicator, and in the rest nobody was late: "
+        "export with --include-blobs=true, and capture with -t nvtx"
+    )
+    return replace(found, status="not_assessed", reason="unresolved_collectives", message=words)
 
 
 def _ranks(missing: Sequence[int]) -> str:

@@ -24,7 +24,6 @@ class Waits:
     transfer: I64  # (m,) ns: median end less last arrival, not below 0
     last: I64  # (m,) column of the last to arrive (the first of equals)
     imposed: I64  # (m, n) ns: the others' waits, given to the last to arrive
-    clock_free: I64  # (m, n) ns: own duration less the shortest; needs no common clock
 
 
 def waits(t: Timed) -> Waits:
@@ -40,7 +39,6 @@ def waits(t: Timed) -> Waits:
         transfer=np.maximum(0, np.median(t.end, axis=1).astype(np.int64) - last_start),
         last=last,
         imposed=imposed,
-        clock_free=t.duration - t.duration.min(axis=1, keepdims=True),
     )
 
 

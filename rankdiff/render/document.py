@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from rankdiff.untrusted import clean as clean
+
 
 @dataclass(frozen=True)
 class Heading:
@@ -63,14 +65,6 @@ class Code:
 
 
 Block = Heading | Paragraph | Facts | Bullets | Table | Picture | Code
-
-
-def clean(text: str) -> str:
-    """Replace control characters: names come from the export and are untrusted.
-
-    Invisible format characters go too: a right-to-left override would turn a line around.
-    """
-    return "".join(c if c.isprintable() else "?" for c in text)
 
 
 def clean_lines(text: str) -> str:

@@ -17,10 +17,12 @@ from rankdiff import __version__
 from rankdiff.comparison import Comparison
 from rankdiff.court import Island
 from rankdiff.digest import Digest
-from rankdiff.findings import Finding
 from rankdiff.gaps import MIN_GAP_NS, longest_gaps, step_label
 from rankdiff.idle import idle_by_cause
 from rankdiff.notes import Note
+from rankdiff.render.finding_json import finding_dict
+from rankdiff.render.json_values import interval, share, utc, whole
+from rankdiff.render.quality_json import quality_dict
 from rankdiff.render.words import summary
 from rankdiff.reports.identity import Identity
 
@@ -49,6 +51,7 @@ def to_json(c: Comparison, notes: Sequence[Note] = (), min_gap_ns: int = MIN_GAP
 
 def to_dict(c: Comparison, notes: Sequence[Note] = (), min_gap_ns: int = MIN_GAP_NS) -> dict[str, Any]:
     """Like `to_json`, as plain dicts and lists."""
+    margin = c.verdict.margin
     every = sorted({*notes, *c.notes}, key=lambda n: (n.code, n.ranks, n.message))
     return {
         "schema": SCHEMA,
@@ -59,12 +62,15 @@ def to_dict(c: Comparison, notes: Sequence[Note] = (), min_gap_ns: int = MIN_GAP
             "status": c.verdict.status,
             "reason": c.verdict.reason,
             "summary": summary(c),
-            "wait_ns_per_step": _whole(c.verdict.wait_ns_per_step),
-            "wait_share_of_step": _share(c.verdict.wait_share_of_step),
-            "smallest_findable_delay_ns_per_step": _whole(c.verdict.threshold_ns),
+            "wait_ns_per_step": whole(c.verdict.wait_ns_per_step),
+            "wait_share_of_step": share(c.verdict.wait_share_of_step),
+            "wait_ci95_ns_per_step": interval(c.verdict.wait_ci95_ns),
+            "smallest_findable_delay_ns_per_step": whole(c.verdict.threshold_ns),
+            "margin_ns_per_step": whole(margin.rank) if margin else None,
+            "node_margin_ns_per_step": whole(margin.node) if margin else None,
         },
         "bottleneck": _bottleneck(c),
-        "findings": [_finding(c, f) for f in c.verdict.findings],
+        "findings": [finding_dict(c, f) for f in c.verdict.findings],
         "steps": [s for island in c.islands for s in _steps(c, island)],
         "ranks": [_rank(c, i, d, min_gap_ns) for i, d in zip(c.identities, c.digests, strict=True)],
         "nodes": _nodes(c),
@@ -83,9 +89,9 @@ def to_dict(c: Comparison, notes: Sequence[Note] = (), min_gap_ns: int = MIN_GAP
                         "op": t.op,
                         "bytes": t.bytes,
                         "count": t.count,
-                        "transfer_ns_median": _whole(t.transfer_ns),
-                        "slowdown": _share(t.slowdown),
-                        "bus_gbytes_per_s": _share(t.bus_gbps),
+                        "transfer_ns_median": whole(t.transfer_ns),
+                        "slowdown": share(t.slowdown),
+                        "bus_gbytes_per_s": share(t.bus_gbps),
                     }
                     for t in c.transfers
                     if t.comm == m.id
@@ -93,21 +99,9 @@ def to_dict(c: Comparison, notes: Sequence[Note] = (), min_gap_ns: int = MIN_GAP
             }
             for m in c.matching.communicators
         ],
+        "quality": quality_dict(c, notes),
         "warnings": [{"code": n.code, "message": n.message, "ranks": list(n.ranks)} for n in every],
     }
-
-
-def _whole(x: float | None) -> int | None:
-    return None if x is None or np.isnan(x) else round(float(x))
-
-
-def _share(x: float | None) -> float | None:
-    # Six digits: enough for any reader, and not the last bits of a floating-point sum.
-    return None if x is None or np.isnan(x) else round(float(x), 6)
-
-
-def _utc(c: Comparison, ns: int | None) -> int | None:
-    return None if ns is None or c.job.origin_utc_ns is None else c.job.origin_utc_ns + int(ns)
 
 
 def _job(c: Comparison) -> dict[str, Any]:
@@ -124,7 +118,7 @@ def _job(c: Comparison) -> dict[str, Any]:
         "unmatched_collectives": c.matching.unmatched,
         "steps": max(sizes) if sizes else 0,
         "step_source": main.steps.source if main else None,
-        "step_ns_median": _whole(main.step_ns) if main else None,
+        "step_ns_median": whole(main.step_ns) if main else None,
         "window_ns": int(max(ends) - min(ends)) if ends else None,
         "islands": [[c.job.ranks[r].identity.rank for r in i.ranks] for i in c.islands],
     }
@@ -134,16 +128,16 @@ def _clock(c: Comparison) -> dict[str, Any]:
     return {
         "method": c.clock.method,
         "reference": c.clock.reference,
-        "uncertainty_ns": _whole(c.clock.uncertainty_ns),
+        "uncertainty_ns": whole(c.clock.uncertainty_ns),
         "observations": c.clock.observations,
         "nodes": [
             {
                 "node": n.node,
-                "offset_ns": _whole(n.offset_ns),
+                "offset_ns": whole(n.offset_ns),
                 "drift_ppm": round(n.drift_ppm, 4),
-                "residual_ns": _whole(n.residual_ns),
-                "step_ns": _whole(n.step_ns) if n.step_at_ns is not None else None,
-                "ts_shift_ns": _whole(-n.offset_ns),
+                "residual_ns": whole(n.residual_ns),
+                "step_ns": whole(n.step_ns) if n.step_at_ns is not None else None,
+                "ts_shift_ns": whole(-n.offset_ns),
             }
             for n in c.clock.nodes
         ],
@@ -161,42 +155,18 @@ def _bottleneck(c: Comparison) -> dict[str, Any]:
                 made = c.figures[c.job.ranks[r].identity.rank].make_up_ns
                 if made is not None and known.sum():
                     per_step.append(made[key] / int(known.sum()))
-        parts[key] = _whole(float(np.median(per_step))) if per_step else None
+        parts[key] = whole(float(np.median(per_step))) if per_step else None
     b = c.bottleneck
     return {
         "kind": b.kind if b else None,
-        "share_of_step": _share(b.share) if b else None,
+        "share_of_step": share(b.share) if b else None,
         "make_up_ns_per_step": parts,
-        "kinds_ns_per_step": {k: _whole(x) for k, x in b.parts_ns.items()} if b else None,
+        "kinds_ns_per_step": {k: whole(x) for k, x in b.parts_ns.items()} if b else None,
         "advice": b.advice if b else None,
         "patterns": [
             {"code": p.code, "message": p.message, "ranks": list(p.ranks), "advice": p.advice}
             for p in c.patterns
         ],
-    }
-
-
-def _finding(c: Comparison, f: Finding) -> dict[str, Any]:
-    return {
-        "kind": f.kind,
-        "rank": f.rank,
-        "node": f.node,
-        "ranks": list(f.ranks),
-        "severity": f.severity,
-        "pattern": f.pattern,
-        "cause": f.cause,
-        "cause_detail": f.cause_detail or None,
-        "delay_ns_per_step": _whole(f.delay_ns_per_step),
-        "delay_share": _share(f.delay_share),
-        "p_value": _share(f.p_value),
-        "steps_late": f.steps_late,
-        "steps": f.steps,
-        "first_step": f.first_step,
-        "first_utc_ns": _utc(c, f.first_ns),
-        "period_steps": f.period_steps,
-        "delay_ci95_ns": [_whole(x) for x in f.delay_ci95_ns] if f.delay_ci95_ns else None,
-        "advice": f.advice,
-        "evidence": list(f.evidence),
     }
 
 
@@ -211,11 +181,11 @@ def _steps(c: Comparison, island: Island) -> list[dict[str, Any]]:
         out.append(
             {
                 "step": island.steps.labels[k],
-                "start_utc_ns": _utc(c, start),
-                "step_ns": _whole(length),
-                "delay_ns": _whole(total[k]),
+                "start_utc_ns": utc(c, start),
+                "step_ns": whole(length),
+                "delay_ns": whole(total[k]),
                 "top_rank": c.job.ranks[island.ranks[int(top[k])]].identity.rank if held > 0 else None,
-                "top_share": _share(held / total[k]) if total[k] > 0 else None,
+                "top_share": share(held / total[k]) if total[k] > 0 else None,
                 "judged": bool(island.included[k]),
             }
         )
@@ -238,14 +208,16 @@ def _rank(c: Comparison, i: Identity, d: Digest, min_gap_ns: int) -> dict[str, A
         "pid": info.claims.pid,
         "device": info.claims.device,
         "gpu_uuid": info.gpu_uuid,
+        "gpu_index": info.gpu_index,
         "collectives": f.collectives if f else 0,
         "nccl_kernels": info.nccl_kernels,
         "nccl_ns": info.nccl_ns,
         "wait_ns": f.wait_ns if f else None,
         "imposed_wait_ns": f.imposed_wait_ns if f else None,
-        "delay_ns": _whole(f.delay_ns) if f else None,
-        "delay_share": _share(f.delay_share) if f else None,
-        "lateness_ns_median": _whole(f.lateness_ns_median) if f else None,
+        "delay_ns": whole(f.delay_ns) if f else None,
+        "delay_ci95_ns": interval(f.delay_ci95_ns) if f else None,
+        "delay_share": share(f.delay_share) if f else None,
+        "lateness_ns_median": whole(f.lateness_ns_median) if f else None,
         "last_count": f.last_count if f else None,
         "span_ns": info.span_ns,
         "busy_ns": info.busy_ns,
@@ -253,7 +225,7 @@ def _rank(c: Comparison, i: Identity, d: Digest, min_gap_ns: int) -> dict[str, A
         "idle_data_load_ns": info.idle_data_load_ns,
         "idle_osrt_ns": info.idle_osrt_ns,
         "idle_by_cause_ns": idle_by_cause(d),
-        "end_skew_ns": _whole(c.clock.end_skew_ns[index]) if index is not None else None,
+        "end_skew_ns": whole(c.clock.end_skew_ns[index]) if index is not None else None,
         "make_up_ns": f.make_up_ns if f else None,
         "bottleneck": _rank_bottleneck(c, i.rank),
         "longest_gaps": _gaps(d, min_gap_ns),
@@ -262,7 +234,7 @@ def _rank(c: Comparison, i: Identity, d: Digest, min_gap_ns: int) -> dict[str, A
 
 def _rank_bottleneck(c: Comparison, rank: int) -> dict[str, Any] | None:
     b = c.rank_bottlenecks.get(rank)
-    return {"kind": b.kind, "share_of_step": _share(b.share)} if b else None
+    return {"kind": b.kind, "share_of_step": share(b.share)} if b else None
 
 
 def _gaps(d: Digest, min_gap_ns: int) -> list[dict[str, Any]]:
@@ -290,11 +262,13 @@ def _nodes(c: Comparison) -> list[dict[str, Any]]:
     out = []
     for node in members:
         delays = [f.delay_ns for r in members[node] if (f := c.figures.get(r)) and f.delay_ns is not None]
+        known = len(delays) == counts[node]
         out.append(
             {
                 "node": node,
                 "ranks": sorted(members[node]),
-                "delay_ns": _whole(sum(delays)) if len(delays) == counts[node] else None,
+                "delay_ns": whole(sum(delays)) if known else None,
+                "delay_ci95_ns": interval(c.node_delay_ci95_ns.get(node)) if known else None,
             }
         )
     return out

@@ -19,7 +19,10 @@ from rankdiff.render.document import (
 
 # Everything that could start markup in the middle of a line, or at its beginning. An underscore between letters
 # starts none, and escaped it would only be harder to read where Markdown is not rendered.
-_SPECIAL = re.compile(r"([\\`*\[\]<>|~$]|(?<![^\W_])_|_(?![^\W_])|&(?=#?\w+;))")
+# An address in a name shall not become a link.
+_SPECIAL = re.compile(
+    r"([\\`*\[\]<>|~$]|(?<![^\W_])_|_(?![^\W_])|&(?=#?\w+;)|:(?=//)|(?<=\bwww)\.)", re.IGNORECASE
+)
 _AT_START = re.compile(r"^(\s*)([-+=]|#+|\d+[.)])(?=\s|$)")
 
 

@@ -49,8 +49,8 @@ def to_terminal(c: Comparison, notes: Sequence[Note] = (), min_gap_ns: int = MIN
             text.stylize("bold")
         elif len(words) > 2 and words[0] in late and "late" in words[1:4]:
             text.stylize("red")
-        elif line.startswith("warning:"):
-            text.stylize("yellow", 0, len("warning:"))
+        elif line == "quality of the captures":
+            text.stylize("yellow")
         elif line.startswith("("):
             text.stylize("dim")
         console.print(text)

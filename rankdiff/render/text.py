@@ -1,4 +1,4 @@
-"""The answer on a terminal: verdict, next step, one row per rank with the culprit first, clock, warnings."""
+"""The answer on a terminal: verdict, next step, one row per rank with the culprit first, clock, quality."""
 
 from __future__ import annotations
 
@@ -9,17 +9,18 @@ from collections.abc import Sequence
 from rankdiff.comparison import Comparison
 from rankdiff.findings import Finding
 from rankdiff.gaps import MIN_GAP_NS, longest_gaps, step_label
-from rankdiff.notes import Note
+from rankdiff.notes import Note, rank_words
 from rankdiff.render.document import clean, clean_lines
+from rankdiff.render.quality_json import all_defects
 from rankdiff.render.rank_table import HEADER, LEGEND, NUMERIC, Row, rows
-from rankdiff.render.words import because, cost, how_often, since, spent, summary, who
+from rankdiff.render.words import because, certainty, cost, how_often, since, spent, summary, what_if, who
 from rankdiff.units import duration, share, utc
 
 WIDTH = 80
 _NODE = 14
 _MOST_SPARKS = 8
 _MOST_ROWS = 20
-_MOST_NOTES = 12
+_MOST_DEFECTS = 12
 _MOST_GAPS = 3
 
 
@@ -47,7 +48,7 @@ def to_text(c: Comparison, notes: Sequence[Note] = (), min_gap_ns: int = MIN_GAP
         _spent(c),
         _gaps(c, min_gap_ns),
         _clock(c),
-        _notes([*notes, *c.notes]),
+        _quality(c, notes),
     ]
     return clean_lines("\n\n".join(b for b in blocks if b)) + "\n"
 
@@ -75,16 +76,11 @@ def _verdict(c: Comparison) -> str:
     main = next((f for f in c.verdict.findings if f.severity != "note"), None)
     if main is not None:
         lines.append(_wrap("since", since(c, main)))
-        certainty = []
-        if main.p_value is not None:
-            certainty.append(f"p = {main.p_value:.4f}")
-        if main.delay_ci95_ns is not None:
-            certainty.append(
-                f"95% interval {duration(main.delay_ci95_ns[0])} to {duration(main.delay_ci95_ns[1])} a step"
-            )
-        if certainty:
-            lines.append(_wrap("certainty", "; ".join(certainty)))
+        if certainty(main):
+            lines.append(_wrap("certainty", certainty(main)))
         lines += [_wrap("evidence", e) for e in main.evidence]
+        if what_if(main):
+            lines.append(_wrap("what if", what_if(main)))
         if main.advice:
             lines.append(_wrap("next", main.advice))
     return "\n".join(lines)
@@ -103,7 +99,9 @@ def _others(c: Comparison) -> str:
 def _also(c: Comparison, f: Finding) -> str:
     if f.kind in ("common_stall", "slow_transfer"):
         return f"{'; '.join(f.evidence)}. Next: {f.advice}"
-    return f"{who(f)}: {cost(f)}, {how_often(f)}{because(f)}; {since(c, f)}. Next: {f.advice}"
+    alone = f"step {f.carried_by_step} alone carries it" if f.carried_by_step is not None else ""
+    doubts = "".join(f"; {x}" for x in (certainty(f), alone, what_if(f)) if x)
+    return f"{who(f)}: {cost(f)}, {how_often(f)}{because(f)}; {since(c, f)}{doubts}. Next: {f.advice}"
 
 
 def _spent(c: Comparison) -> str:
@@ -152,10 +150,12 @@ def _note_line(c: Comparison, f: Finding) -> str:
 
 def _job(c: Comparison) -> str:
     nodes = len({i.node for i in c.identities})
-    parts = [f"{len(c.identities)} rank{'s' * (len(c.identities) != 1)} on {nodes} node{'s' * (nodes != 1)}"]
+    captured = len(c.identities)
+    who = f"{captured} rank{'s' * (captured != 1)}"
     if c.missing:
-        shown = ", ".join(map(str, c.missing[:8])) + (", ..." if len(c.missing) > 8 else "")
-        parts.append(f"not captured: rank {shown}")
+        everybody = captured + len(c.missing)
+        who = f"{captured} of {everybody} ranks (missing {rank_words(c.missing).partition(' ')[2]})"
+    parts = [f"{who} on {nodes} node{'s' * (nodes != 1)}"]
     if c.islands:
         main = max(c.islands, key=lambda i: int(i.included.sum()))
         skipped = int((~main.included).sum())
@@ -212,16 +212,19 @@ def _clock(c: Comparison) -> str:
     )
     more = f" and {len(nodes) - 4} more nodes" if len(nodes) > 4 else ""
     against = f"; against {c.clock.reference}: {shown}{more}" if nodes else ""
-    return _fill(f"clock: {c.clock.method}, uncertainty {duration(c.clock.uncertainty_ns)}{against}")
+    return _fill(f"clock: uncertainty {duration(c.clock.uncertainty_ns)}{against}; from {c.clock.method}")
 
 
-def _notes(notes: Sequence[Note]) -> str:
-    merged: dict[tuple[str, str], list[int]] = {}
-    for n in notes:
-        merged.setdefault((n.code, n.message), []).extend(n.ranks)
-    lines = [f"warning: {message} [{code}]" for code, message in sorted(merged)]
-    hidden = len(lines) - _MOST_NOTES
-    lines = lines[:_MOST_NOTES]
-    if hidden > 0:
-        lines.append(f"(+ {hidden} more warnings in the JSON)")
-    return "\n".join(_fill(x, rest="  ") for x in lines)
+def _quality(c: Comparison, notes: Sequence[Note]) -> str:
+    """One line per thing wrong with the captures, or that nothing is."""
+    found = all_defects(c, notes)
+    if not found:
+        return "quality: nothing is missing from these captures"
+    lines = [_fill(f"{d.message} [{d.code}]", "  - ", "    ") for d in found[:_MOST_DEFECTS]]
+    if len(found) > _MOST_DEFECTS:
+        lines.append(
+            f"  (showing {_MOST_DEFECTS} of {len(found)}, the gravest first; the rest is in the JSON)"
+        )
+    if any(d.cure for d in found):
+        lines.append("  (rankdiff inspect names the nsys option that would cure each)")
+    return "\n".join(["quality of the captures", *lines])

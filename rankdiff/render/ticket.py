@@ -10,12 +10,15 @@ from rankdiff.findings import Finding, is_loud
 from rankdiff.gaps import MIN_GAP_NS, longest_gaps, step_label
 from rankdiff.notes import Note
 from rankdiff.render.document import Block, Bullets, Code, Facts, Heading, Paragraph, Picture, Table
+from rankdiff.render.quality_json import all_defects
 from rankdiff.render.rank_table import HEADER, LEGEND, NUMERIC, rows
-from rankdiff.render.words import because, cost, how_often, since, spent, summary, who
+from rankdiff.render.words import because, certainty, cost, how_often, since, spent, summary, what_if, who
 from rankdiff.units import duration, share, utc
 
 _MOST_RANKS = 24
 _MOST_GAPS = 8
+_MOST_DEFECTS = 20
+_MOST_FINDINGS = 8
 
 
 def ticket(
@@ -49,7 +52,12 @@ def ticket(
             blocks.append(Bullets(list(f.evidence)))
     notes_found = [f for f in c.verdict.findings if f.severity == "note"]
     if notes_found:
-        blocks.append(Bullets([f"Note: {_note(c, f)}" for f in notes_found[:8]]))
+        items = [f"Note: {_note(c, f)}" for f in notes_found[:_MOST_FINDINGS]]
+        if len(notes_found) > _MOST_FINDINGS:
+            items.append(
+                f"showing {_MOST_FINDINGS} of {len(notes_found)} notes; the others are in report.json"
+            )
+        blocks.append(Bullets(items))
     blocks += [Heading("Ranks"), _ranks(c), Paragraph(f"{_shown(c)}{LEGEND[0].upper()}{LEGEND[1:]}.")]
     if pictures:
         blocks += [Heading("Pictures"), *pictures]
@@ -87,14 +95,12 @@ def _facts(c: Comparison, f: Finding) -> list[tuple[str, str]]:
         out.append(("Since", since(c, f)))
     if f.steps_late is not None and f.pattern is not None:
         out.append(("Pattern", f"{f.pattern.replace('_', '-')}, {how_often(f)}"))
-    certainty = [f"p = {f.p_value:.4f}"] if f.p_value is not None else []
-    if f.delay_ci95_ns is not None:
-        low, high = f.delay_ci95_ns
-        certainty.append(f"95% interval of the delay {duration(low)} to {duration(high)} a step")
-    if certainty:
-        out.append(("Certainty", "; ".join(certainty)))
+    if certainty(f):
+        out.append(("Certainty", certainty(f)))
     if f.cause is not None:
         out.append(("Cause", because(f).removeprefix("; ")))
+    if what_if(f):
+        out.append(("What if", what_if(f)))
     if f.advice:
         out.append(("Next", f.advice))
     return out
@@ -182,27 +188,35 @@ def _clock(c: Comparison) -> list[Block]:
         frozenset({1, 2, 3, 4}),
     )
     text = (
-        f"{c.clock.method[0].upper()}{c.clock.method[1:]}, on {c.clock.observations} collectives; uncertainty "
-        f"{duration(c.clock.uncertainty_ns)}. Constant differences of a rank's ends count as its clock's."
+        f"{c.clock.method[0].upper()}{c.clock.method[1:]}. It rests on {c.clock.observations} collectives; uncertainty "
+        f"{duration(c.clock.uncertainty_ns)}."
     )
-    hidden = len(c.clock.nodes) - _MOST_RANKS
-    more = [Paragraph(f"{hidden} more nodes are in report.json.")] if hidden > 0 else []
+    nodes = len(c.clock.nodes)
+    cut = f"Showing {_MOST_RANKS} of {nodes} nodes; the others are in report.json."
+    more = [Paragraph(cut)] if nodes > _MOST_RANKS else []
     return [Heading("Clocks"), Paragraph(text), table, *more]
 
 
 def _quality(c: Comparison, notes: Sequence[Note]) -> list[Block]:
-    every = sorted({(n.code, n.message) for n in (*notes, *c.notes)})
-    items = [f"{message} [{code}]" for code, message in every[:20]]
-    if len(every) > 20:
-        items.append(f"{len(every) - 20} more warnings are in report.json")
-    if c.verdict.threshold_ns is not None:
-        items.insert(
-            0, f"a delay below {duration(c.verdict.threshold_ns)} a step would not have been reported"
-        )
+    """What the verdict rests on, then one line per thing wrong with the captures, or that nothing is."""
     matched = sum(m.positions.shape[0] for m in c.matching.communicators)
-    items.insert(
-        0, f"{matched} collectives matched, {c.matching.unmatched} kernels of such operations in none"
-    )
+    items = [f"{matched} collectives matched, {c.matching.unmatched} kernels of such operations in none"]
+    if c.quality.common_ns is not None:
+        start, end = c.quality.common_ns
+        items.append(f"all captured ranks share a window of {duration(end - start)}")
+    left = sum(int((~island.included).sum()) for island in c.islands)
+    if left:
+        items.append(f"{left} step{'s' * (left > 1)} left out at the start")
+    if c.verdict.threshold_ns is not None:
+        items.append(f"a delay below {duration(c.verdict.threshold_ns)} a step would not have been reported")
+    found = all_defects(c, notes)
+    items += [f"{d.message} [{d.code}]" for d in found[:_MOST_DEFECTS]]
+    if len(found) > _MOST_DEFECTS:
+        items.append(
+            f"showing {_MOST_DEFECTS} of {len(found)}, the gravest first; the rest is in report.json"
+        )
+    if not found:
+        items.append("nothing is missing from these captures")
     return [Heading("Quality"), Bullets(items)]
 
 
@@ -228,7 +242,11 @@ def _provenance(c: Comparison, command: str) -> list[Block]:
         Code(command),
         table,
         *(
-            [Paragraph(f"{len(c.identities) - _MOST_RANKS} more reports are in report.json.")]
+            [
+                Paragraph(
+                    f"Showing {_MOST_RANKS} of {len(c.identities)} reports; the others are in report.json."
+                )
+            ]
             if len(c.identities) > _MOST_RANKS
             else []
         ),

@@ -18,7 +18,7 @@ def summary(c: Comparison) -> str:
     v = c.verdict
     loud = [f for f in v.findings if is_loud(f)]
     if v.status == "straggler" and loud:
-        captured = " (among the captured ranks)" if c.missing else ""
+        captured = f" ({_among(c)})" if _among(c) else ""
         more = f"; also {', '.join(_inside(f) for f in loud[1:4])}" if len(loud) > 1 else ""
         f = loud[0]
         return f"{who(f)} made the others wait{captured}: {cost(f)}, {how_often(f)}{because(f)}{more}."
@@ -35,14 +35,28 @@ def summary(c: Comparison) -> str:
             if v.wait_ns_per_step
             else ""
         )
-        seen = (
-            f" A rank late by {duration(v.threshold_ns)} a step would have been seen."
-            if v.threshold_ns
-            else ""
-        )
-        captured = " among the captured ranks" if c.missing else ""
-        return f"Nobody was late{captured}.{lost}{seen}"
+        captured = f" {_among(c)}" if _among(c) else ""
+        return f"Nobody was late{captured}.{lost}{_margin(c)}"
     return f"Not assessed: {v.message}." if v.message else "Not assessed."
+
+
+def _margin(c: Comparison) -> str:
+    """The smallest delay that would have been found, as one or two sentences."""
+    m = c.verdict.margin
+    if m is None or m.rank is None:
+        return ""
+    if m.node is not None:
+        node = f", a node by {duration(m.node)}"
+    else:
+        node = "; there are too few steps to see a late node" if m.nodes_judged else ""
+    return f" A rank late by {duration(m.rank)} a step would have been seen{node}."
+
+
+def _among(c: Comparison) -> str:
+    """Which ranks the verdict is about, where these are not all; empty where they are."""
+    if c.missing:
+        return "among the captured ranks"
+    return "among the ranks that could be compared" if c.quality.apart else ""
 
 
 def who(f: Finding) -> str:
@@ -71,6 +85,32 @@ def how_often(f: Finding) -> str:
         late=f.steps_late, steps=f.steps
     )
     return f"{words}, every {f.period_steps} steps" if f.period_steps else words
+
+
+def certainty(f: Finding) -> str:
+    """Test, interval, and what the durations say; empty where there is none of them."""
+    parts = [f"p = {f.p_value:.4f}"] if f.p_value is not None else []
+    if f.delay_ci95_ns is not None:
+        low, high = f.delay_ci95_ns
+        parts.append(f"95% interval {duration(low)} to {duration(high)} a step")
+    if f.twin is not None:
+        parts.append(f"by durations alone {duration(f.twin.delay_ns_per_step)}")
+    return "; ".join(parts)
+
+
+def what_if(f: Finding) -> str:
+    """What the job would gain without a finding, or why that is not said; empty for a note."""
+    w = f.what_if
+    if w is None:
+        return ""
+    if w.refused is not None:
+        return f"no prediction: {w.refused}"
+    whose = "the node's ranks were" if f.kind == "late_node" else f"rank {f.rank} were"
+    old = (w.step_ns or 0.0) + (w.gain_ns_per_step or 0.0)
+    return (
+        f"the job would run {share(w.speedup)} faster if {whose} typical ({duration(w.step_ns)} a step instead of "
+        f"{duration(old)}); it loses {w.gpu_hours_per_hour:.2f} GPU-hours an hour; replay error {share(w.replay_error)}"
+    )
 
 
 def spent(c: Comparison) -> str:

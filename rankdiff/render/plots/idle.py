@@ -132,8 +132,8 @@ def _axes_of_time(c: Comparison, sheet: Sheet, edges: I64, box: tuple[float, flo
     origin = origin_utc_ns(c)
     ax.set_xlabel(f"time since {utc(origin)} [s]" if origin is not None else "time [s]")
     steps = _steps(c)
-    if steps is None:
-        return
+    if steps is None or steps.size < 2:
+        return  # one end of a step parts nothing
     px = box[2] / max(float(edges[-1] - edges[0]), 1.0)
     if np.median(np.diff(steps.last_end)) * px >= _LEAST_STEP_PX:
         for end in steps.last_end:

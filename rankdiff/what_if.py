@@ -1,0 +1,274 @@
+"""What if: the gain of a job whose late rank or node were typical (METHOD: what if)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rankdiff.clocks import Clock
+from rankdiff.court import Island
+from rankdiff.findings import Finding, WhatIf, is_loud
+from rankdiff.job import Job
+from rankdiff.makeup import unmatched_spans
+from rankdiff.replay import Played, lay_out, step_times
+from rankdiff.units import duration, share
+
+I64 = NDArray[np.int64]
+F64 = NDArray[np.float64]
+Mask = NDArray[np.bool_]
+
+# A replay of the trace as it is that errs by more than this share of the time is no ground for a prediction.
+WORST_ERROR = 0.02
+# A finding whose removal gains less than this share of the delay that it is charged with is no finding.
+_WORTH = 0.10
+# A node whose worst rank alone accounts for this share of what the node costs, and for well more than an equal
+# share, is that rank: of ranks that are late alike, one alone gains nothing but what jitter makes of it.
+_ALIKE = 0.50
+
+
+def with_what_if(
+    job: Job, clock: Clock, island: Island, findings: Sequence[Finding], gpus: int
+) -> tuple[Finding, ...]:
+    """Give every finding that accuses somebody what the job would gain without it.
+
+    Parameters
+    ----------
+    job : Job
+    clock : Clock
+    island : Island
+    findings : sequence of Finding
+        About ranks of the island.
+    gpus : int
+        Of the whole job.
+    """
+    loud = [f for f in findings if is_loud(f)]
+    if not loud:
+        return tuple(findings)
+    loop = Loop(job, clock, island, {rank for f in loud for rank in f.ranks}, gpus)
+    return tuple(replace(f, what_if=loop.without(f)) if is_loud(f) else f for f in findings)
+
+
+def gains_nothing(job: Job, clock: Clock, island: Island, f: Finding, accused: set[int]) -> Finding:
+    """Lower a finding to a note when the job would be as slow without the excess of its ranks.
+
+    What they are charged with is then no delay that they add: they pass on another's (a partner that was held up, a
+    slow transfer), or it hides under compute that the others have to do anyway. Single events are not
+    weighed: they are not judged by their mean either.
+    """
+    if not is_loud(f) or f.p_value is None or not f.delay_ns_per_step:
+        return f
+    found = Loop(job, clock, island, accused, 1).without(f)
+    if found.gain_ns_per_step is None or found.gain_ns_per_step >= _WORTH * f.delay_ns_per_step:
+        return f
+    return replace(
+        f,
+        severity="note",
+        cause="inherited",
+        evidence=(
+            *f.evidence,
+            f"a replay without its excess gains {duration(max(0.0, found.gain_ns_per_step))} a step of these "
+            f"{duration(f.delay_ns_per_step)}: it passes on what it waits for itself, or compute hides it",
+        ),
+    )
+
+
+def gains_alike(
+    job: Job, clock: Clock, island: Island, node: Finding, rank: Finding, accused: set[int]
+) -> bool:
+    """Say whether a job gains as much without the excess of one rank as without that of its whole node.
+
+    Then the node is late because its ranks wait for that one (a tensor-parallel group that fills a node). Where
+    they are late by themselves, they stay so without it.
+    """
+    loop = Loop(job, clock, island, accused, 1)
+    whole, one = loop.without(node).gain_ns_per_step, loop.without(rank).gain_ns_per_step
+    if whole is None or one is None or whole < _WORTH * (node.delay_ns_per_step or 0.0):
+        return False
+    return one >= max(_ALIKE, 1.5 / len(node.ranks)) * whole
+
+
+class Loop:
+    """The loop of an island, to be played again.
+
+    Parameters
+    ----------
+    job : Job
+    clock : Clock
+    island : Island
+    accused : set of int
+        Ranks of all findings: no peers, unless nobody else is left.
+    gpus : int
+        Of the whole job.
+    """
+
+    def __init__(self, job: Job, clock: Clock, island: Island, accused: set[int], gpus: int) -> None:
+        self.island, self.gpus = island, gpus
+        self.ranks = np.array([job.ranks[r].identity.rank for r in island.ranks])
+        self.accused = np.isin(self.ranks, list(accused))
+        self.played = lay_out(island, [unmatched_spans(job, clock, r, island.timed) for r in island.ranks])
+        self.counted = island.included & ~np.isnan(island.steps.step_ns)
+        self.measured_ns = float(island.steps.step_ns[self.counted].sum())
+        self.as_it_is_ns = self._time(self.played.segment)
+        self.error = abs(self.as_it_is_ns - self.measured_ns) / self.measured_ns
+
+    def _time(self, segment: I64) -> float:
+        """Summed time of the counted steps in a replay."""
+        return float(step_times(self.played, segment, self.island.steps.size)[self.counted].sum())
+
+    def without(self, f: Finding) -> WhatIf:
+        """Replay with the excess of a finding's ranks taken out in the steps where it is late.
+
+        In all judged steps where it is persistent.
+        """
+        if self.error > WORST_ERROR:
+            reason = f"a replay of the trace as it is errs by {share(self.error)} of the time"
+            return WhatIf(None, None, None, None, self.error, reason)
+        own = np.isin(self.ranks, f.ranks)
+        peer = ~self.accused if not self.accused.all() else ~own
+        late = self.island.included.copy()
+        if f.pattern != "persistent":
+            # Who is late all the time is so in the steps too in which jitter hides it: taking those alone out in
+            # which jitter adds to it would promise too much.
+            late[late] = f.late_mask
+        gain = self.as_it_is_ns - self._time(
+            without_excess(self.played, own, peer, late, self.island.included)
+        )
+        left, steps = self.measured_ns - gain, int(self.counted.sum())
+        return WhatIf(
+            step_ns=left / steps,
+            gain_ns_per_step=gain / steps,
+            speedup=self.measured_ns / left - 1,
+            gpu_hours_per_hour=gain / self.measured_ns * self.gpus,
+            replay_error=self.error,
+        )
+
+
+def without_excess(p: Played, own: Mask, peer: Mask, late: Mask, included: Mask) -> I64:
+    """Segments in which the `own` ranks are typical, in the steps that are `late`; no segment grows.
+
+    A typical segment is the median over the peers in the same instance, and what a typical rank has beyond it: the
+    median alone would be better than typical, never the last in anything. A rank's segments beyond the median and
+    the peers' are matched by their order, at each place of the step. Where a rank meets no peer (a communicator
+    inside a late node), the median is over the peers' segments that have the same place in the step.
+    What others waited for them in NCCL kernels that were not matched (send/recv of a ring) goes as well: the
+    time beyond that of the rank which spent least there, and never more than was taken from the late ranks.
+
+    Parameters
+    ----------
+    p : Played
+    own, peer : (n,) bool
+        By row of the island.
+    late, included : (k,) bool
+        Steps of the finding, and steps to know the peers by.
+
+    Returns
+    -------
+    (e,) int64, ns
+    """
+    out = p.segment.copy()
+    instance = p.instance
+    step = p.step[instance]
+    place = _place_in_step(p.row, step)
+    key = step * (int(place.max()) + 1) + place
+    todo = own[p.row] & late[step] & (p.anchor >= 0)
+    them = peer[p.row] & (p.anchor >= 0)
+    usual = _medians(instance[them], p.segment[them], p.step.size)[instance]
+    lonely = todo & np.isnan(usual)
+    if lonely.any():
+        usual[lonely] = _medians(key[them], p.segment[them], int(key.max()) + 1)[key[lonely]]
+    todo &= ~np.isnan(usual)
+    known = np.flatnonzero(them & included[step])
+    beyond = _beyond_others(instance[known], p.segment[known], p.row[known], place[known])
+    pools = _by_place(place[known][~np.isnan(beyond)], beyond[~np.isnan(beyond)])
+    for r in np.flatnonzero(own):
+        mine = np.flatnonzero(todo & (p.row == r))
+        for at, found in _by_place(place[mine], mine).items():
+            found = found[np.argsort(p.segment[found] - usual[found], kind="stable")]
+            extra = np.zeros(found.size)
+            if at in pools:
+                extra = np.quantile(pools[at], (np.arange(found.size) + 0.5) / found.size)
+            typical = np.rint(usual[found] + np.maximum(extra, 0.0)).astype(np.int64)
+            out[found] = np.minimum(out[found], typical)
+    return out - _waited_elsewhere(p, key, own, p.segment - out)
+
+
+def _by_place(place: I64, value: NDArray[Any]) -> dict[int, NDArray[Any]]:
+    """Values of each place."""
+    order = np.argsort(place, kind="stable")
+    places, first = np.unique(place[order], return_index=True)
+    return dict(zip(places.tolist(), np.split(value[order], first[1:]), strict=True))
+
+
+def _beyond_others(instance: I64, value: I64, row: I64, place: I64) -> F64:
+    """What each element has beyond the median of the others of its instance.
+
+    One that has no others is compared with its own rank's at the same place before; nan for the first of these.
+    """
+    order = np.lexsort((value, instance))
+    _, first, counts = np.unique(instance[order], return_index=True, return_counts=True)
+    start, size = np.repeat(first, counts), np.repeat(counts, counts)
+    at = np.arange(order.size) - start
+    ranked = value[order].astype(np.float64)
+    low, high = np.maximum(size - 2, 0) // 2, np.maximum(size - 1, 0) // 2
+    others = size > 1
+    median = (ranked[_clip(start + low + (low >= at))] + ranked[_clip(start + high + (high >= at))]) / 2
+    out = np.empty(order.size)
+    out[order] = np.where(others, ranked - median, np.nan)
+    alone = np.flatnonzero(np.isin(instance, instance[order][~others]))
+    alone = alone[np.lexsort((alone, place[alone], row[alone]))]
+    again = (np.diff(row[alone]) == 0) & (np.diff(place[alone]) == 0)
+    out[alone[1:][again]] = np.diff(value[alone])[again]
+    return out
+
+
+def _clip(at: I64) -> I64:
+    """Indices that do not leave the array; those of elements without others are not used."""
+    return np.minimum(at, at.size - 1)
+
+
+def _waited_elsewhere(p: Played, key: I64, own: Mask, taken: I64) -> I64:
+    """(e,) ns that others waited in unmatched NCCL kernels for what is taken from the `own` ranks.
+
+    `key` numbers the places in the steps, `taken` is per element.
+    """
+    if not p.elsewhere.any():
+        return np.zeros_like(taken)
+    least = np.full(int(key.max()) + 1, np.iinfo(np.int64).max)
+    np.minimum.at(least, key, p.elsewhere)
+    step = p.step[p.instance]
+    size = own.size, int(step.max()) + 1
+    of_late, of_others = np.zeros(size), np.zeros(size)
+    np.add.at(of_late, (p.row, step), taken)
+    waited = np.where(own[p.row], 0, p.elsewhere - least[key])
+    np.add.at(of_others, (p.row, step), waited)
+    most = of_late.max(axis=0)
+    kept = np.minimum(1.0, np.divide(most[None, :], of_others, out=np.zeros(size), where=of_others > 0))
+    return np.asarray(np.floor(waited * kept[p.row, step]).astype(np.int64))
+
+
+def _medians(key: I64, value: I64, size: int) -> F64:
+    """Median of the values of each key; nan where there is none."""
+    order = np.lexsort((value, key))
+    counts = np.bincount(key, minlength=size)
+    start = np.cumsum(counts) - counts
+    ranked = value[order].astype(np.float64)
+    out = np.full(size, np.nan)
+    has = counts > 0
+    low, high = (start + (counts - 1) // 2)[has], (start + counts // 2)[has]
+    out[has] = (ranked[low] + ranked[high]) / 2
+    return out
+
+
+def _place_in_step(row: I64, step: I64) -> I64:
+    """Ordinal of each element among those of its row in its step; elements come in order of time."""
+    order = np.lexsort((np.arange(row.size), step, row))
+    new = np.ones(row.size, np.bool_)
+    new[1:] = (np.diff(row[order]) != 0) | (np.diff(step[order]) != 0)
+    begun = np.maximum.accumulate(np.where(new, np.arange(row.size), 0))
+    out = np.empty(row.size, np.int64)
+    out[order] = np.arange(row.size) - begun
+    return out
