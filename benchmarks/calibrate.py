@@ -22,6 +22,7 @@ from typing import TypeVar
 
 import numpy as np
 
+from benchmarks.planted import faults, planted_jobs, score
 from benchmarks.plays import FAMILIES, Play, Played, perform
 from rankdiff.comparison import Comparison, compare_digests
 from rankdiff.findings import is_loud
@@ -32,6 +33,7 @@ JITTERS = (0.01, 0.05, 0.10)
 PAGE = Path(__file__).resolve().parent.parent / "docs" / "accuracy.md"
 _HEALTHY_JOBS = 13  # of each of the 162 settings: 2,106 jobs
 _JOBS = 100
+_PLANTED_JOBS = 20
 
 P = TypeVar("P")
 R = TypeVar("R")
@@ -311,6 +313,9 @@ def tables(scale: float, workers: int, say: Callable[[str], None]) -> dict[str, 
     plays = late_plays(count(_JOBS))
     out["power"] = power(plays, spread(judge, plays, workers))
     say(f"{len(plays)} jobs with a late rank")
+    jobs = planted_jobs(count(_PLANTED_JOBS))
+    out["faults"] = faults(jobs, spread(score, jobs, workers))
+    say(f"{len(jobs)} jobs with planted faults")
     plays = clock_plays(count(_JOBS // 3))
     out["clocks"] = clocks(spread(clock_errors, plays, workers))
     say(f"{len(plays)} jobs for the clocks")
