@@ -130,10 +130,17 @@ def _fit(t: F64, d: F64, centre: float, surety: float) -> Fit:
     if at > 0 and abs(step) > 100_000.0:
         jump = np.where(np.arange(d.size) >= at, step, 0.0)
         stepped = _line(t, d - jump, centre, surety)
-        if stepped.sigma < 0.4 * line.sigma and abs(step) > 6 * stepped.sigma:
+        # Mean deviations, not medians: a jump near an end of the window moves a minority only.
+        before, after = _deviation(t, d, centre, line), _deviation(t, d - jump, centre, stepped)
+        if after < 0.4 * before and abs(step) > 6 * stepped.sigma:
             middle = float((t[at - 1] + t[at]) / 2)
             return replace(stepped, step_at=middle, step=float(step), sigma=stepped.sigma * scale)
     return replace(line, sigma=line.sigma * scale)
+
+
+def _deviation(t: F64, d: F64, centre: float, line: Fit) -> float:
+    """Mean absolute deviation from a line."""
+    return float(np.abs(d - line.offset - line.rate * (t - centre)).mean())
 
 
 def _block_medians(x: F64, size: int) -> F64:

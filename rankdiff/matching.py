@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -216,7 +217,10 @@ def partners(a: I64, b: I64, c: Choice, offset: float) -> I64:
     if (
         fits
         and tokens_agree(a[0][j + shift], b[0][j])
-        and not _event_lost(np.asarray(d - offset, np.float64), gap)
+        and (
+            not _event_lost(off := np.asarray(d - offset, np.float64), gap)
+            or _clock_set(off, a[2][j + shift])
+        )
     ):
         partner[j] = j + shift
         return partner
@@ -243,6 +247,24 @@ def _event_lost(off: NDArray[np.float64], gap: float) -> bool:
     return bool(np.lib.stride_tricks.sliding_window_view(displaced, width).all(axis=1).any())
 
 
+def _clock_set(off: NDArray[np.float64], end: I64) -> bool:
+    """Whether one jump of a clock explains what looks like a lost event.
+
+    Behind a lost event pairs are one operation apart and their differences vary with the step times; a clock that
+    was set leaves them as calm as before. A jump by just the distance of the operations there is taken for a lost event:
+    with perfectly regular steps the two look alike, and events are lost more often than clocks are set.
+    """
+    at, size = best_step(off, 5)
+    if at < 0:
+        return False
+    calm = _scatter(off)
+    loosest = max(float(np.quantile(np.abs(x - np.median(x)), 0.9)) for x in (off[:at], off[at:]))
+    if loosest > max(100_000.0, 10.0 * calm):
+        return False
+    apart = np.cumsum(np.diff(end[max(0, at - 1) : at + 5]))
+    return not bool((np.abs(apart - abs(size)) <= max(100_000.0, 0.05 * abs(size))).any())
+
+
 def _gap_cost(end: I64, d: I64) -> float:
     """How far apart two ends may be and still rather be one instance than two lost ones.
 
@@ -252,10 +274,14 @@ def _gap_cost(end: I64, d: I64) -> float:
     """
     if end.size < 2 or d.size < 2:
         return 1e9
+    return max(100_000.0, 0.5 * float(np.median(np.diff(end))), 6.0 * _scatter(d))
+
+
+def _scatter(d: NDArray[Any]) -> float:
+    """How much end differences change from one operation to the next in the calmest stretch of them."""
     change = np.abs(np.diff(d))
     stretches = np.array_split(change, max(1, min(8, change.size // 8)))
-    scatter = min(float(np.median(x)) for x in stretches)
-    return max(100_000.0, 0.5 * float(np.median(np.diff(end))), 6.0 * scatter)
+    return min(float(np.median(x)) for x in stretches)
 
 
 def _divergence(

@@ -56,13 +56,17 @@ def gains_nothing(job: Job, clock: Clock, island: Island, f: Finding, accused: s
     """Lower a finding to a note when the job would be as slow without the excess of its ranks.
 
     What they are charged with is then no delay that they add: they pass on another's (a partner that was held up, a
-    slow transfer), or it hides under compute that the others have to do anyway. Single events are not
-    weighed: they are not judged by their mean either.
+    slow transfer), or it hides under compute that the others have to do anyway. The less late of two ranks
+    gains nothing either, while it hides behind the other: it stays when the job gains by that other and its own time
+    explains its delay. Single events are not weighed: they are not judged by their mean either.
     """
     if not is_loud(f) or f.p_value is None or not f.delay_ns_per_step:
         return f
-    found = Loop(job, clock, island, accused, 1).without(f)
-    if found.gain_ns_per_step is None or found.gain_ns_per_step >= _WORTH * f.delay_ns_per_step:
+    loop = Loop(job, clock, island, accused, 1)
+    gain, worth = loop.without(f).gain_ns_per_step, _WORTH * f.delay_ns_per_step
+    if gain is None or gain >= worth:
+        return f
+    if f.cause not in (None, "unknown", "inherited") and loop.gain_of_others(f) >= worth:
         return f
     return replace(
         f,
@@ -70,7 +74,7 @@ def gains_nothing(job: Job, clock: Clock, island: Island, f: Finding, accused: s
         cause="inherited",
         evidence=(
             *f.evidence,
-            f"a replay without its excess gains {duration(max(0.0, found.gain_ns_per_step))} a step of these "
+            f"a replay without its excess gains {duration(max(0.0, gain))} a step of these "
             f"{duration(f.delay_ns_per_step)}: it passes on what it waits for itself, or compute hides it",
         ),
     )
@@ -118,6 +122,16 @@ class Loop:
     def _time(self, segment: I64) -> float:
         """Summed time of the counted steps in a replay."""
         return float(step_times(self.played, segment, self.island.steps.size)[self.counted].sum())
+
+    def gain_of_others(self, f: Finding) -> float:
+        """What the job gains per step when all other accused ranks are typical, ns."""
+        others = self.accused & ~np.isin(self.ranks, f.ranks)
+        peer = ~self.accused if not self.accused.all() else ~others
+        if not others.any() or not peer.any():
+            return 0.0
+        steps = self.island.included
+        changed = without_excess(self.played, others, peer, steps, steps)
+        return (self.as_it_is_ns - self._time(changed)) / int(self.counted.sum())
 
     def without(self, f: Finding) -> WhatIf:
         """Replay with the excess of a finding's ranks taken out in the steps where it is late.

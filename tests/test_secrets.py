@@ -200,7 +200,14 @@ def test_every_command(job, tmp_path):
     assert said.count("status 0") == len(commands), said[-3000:]
     assert "Rank 2 on nodeB made the others wait" in said
     work = place.folder / "work"
-    assert {p.name for p in work.iterdir()} == {"ticket", "step.png", "step.svg", "job.json.gz", TRACE, "made"}
+    assert {p.name for p in work.iterdir()} == {
+        "ticket",
+        "step.png",
+        "step.svg",
+        "job.json.gz",
+        TRACE,
+        "made",
+    }
     nothing_shown(place)
 
 

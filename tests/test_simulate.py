@@ -31,7 +31,7 @@ from rankdiff.simulation.planting import plan
 from rankdiff.simulation.play import play
 from rankdiff_cli import main as command_line
 from rankdiff_cli.simulate import command
-from tests.jobs import late, run
+from tests.jobs import codes, late, run
 from tests.reading import KERNELS, nccl, ranges, rows, table_set
 
 MS = 1_000_000
@@ -507,3 +507,13 @@ def test_lost_kernels_leave_their_ranges(tmp_path):
     assert rows(
         Path(made.reports[2]), "SELECT count(*) FROM sqlite_master WHERE name = 'DIAGNOSTIC_EVENT'"
     ) == [(0,)]
+
+
+@pytest.mark.parametrize("by", ["10ms", "30ms"])
+def test_a_clock_that_is_set_costs_no_collective_and_accuses_nobody(tmp_path, by):
+    # Less than a step, and more: what lies behind it is not one operation apart.
+    clock = parse_clock(f"node=n02:step={by}@0.2s")
+    report = run(simulate(tmp_path / "job", Settings(steps=30, clocks=[clock])).reports)
+    assert report["verdict"]["status"] == "balanced"
+    assert report["job"]["matched_collectives"] == 120
+    assert "clock_step" in codes(report)
