@@ -19,6 +19,7 @@ from rankdiff.notes import Note
 from rankdiff.reports.capture import LATEST_UTC_NS, read_capture
 from rankdiff.reports.discover import Report
 from rankdiff.reports.engine import open_engine
+from rankdiff.reports.filters import Filter
 from rankdiff.reports.names import custom_op, is_nccl_kernel, kernel_op, nvtx_op
 from rankdiff.reports.nvtx import NVTX, add_nvtx
 from rankdiff.reports.opening import open_reader
@@ -46,7 +47,7 @@ _OF_SOME_KINDS = {
 _NEEDED = ("start", "end", "deviceId")  # of GPU work of any kind
 
 # Page migrations of unified memory are not work of the program's streams.
-NOT_UVM = '"copyKind" NOT IN (11, 12, 13)'
+NOT_UVM = Filter("copyKind", "not in", (11, 12, 13))
 _EPOCH_LIKE_NS = 10**17  # three years: no session lasts that long, so these are times of the day
 
 
@@ -151,7 +152,7 @@ def _gpu_rows(tables: ReportTables) -> dict[str, pa.Table]:
             ("start", "end", "deviceId", "contextId", "streamId", "correlationId", "globalPid"), INTEGER
         )
         required = list(_NEEDED)
-        where = ""
+        filters: tuple[Filter, ...] = ()
         if kind == "kernel":
             columns |= dict.fromkeys(("shortName", "graphNodeId", *SHAPE), INTEGER)
             required += ["streamId", "shortName"]
@@ -160,8 +161,8 @@ def _gpu_rows(tables: ReportTables) -> dict[str, pa.Table]:
         if kind == "memcpy":
             columns |= dict.fromkeys(("copyKind", "srcKind", "dstKind"), INTEGER)
         if kind == "memcpy" and "copyKind" in tables.reader.columns(table):
-            where = NOT_UVM
-        rows = tables.reader.read(table, columns, required=required, where=where)
+            filters = (NOT_UVM,)
+        rows = tables.reader.read(table, columns, required=required, filters=filters)
         if tables.reader.has(table):
             tables.rows[table] = rows.num_rows
         found[kind] = rows

@@ -6,6 +6,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from rankdiff.reports.filters import Filter
 from rankdiff.reports.reader import BLOB, INTEGER, TEXT
 from rankdiff.reports.tables import ReportTables, process_ids
 from rankdiff.untrusted import LONGEST_NAME, shown
@@ -28,12 +29,11 @@ def add_nvtx(tables: ReportTables) -> None:
         "jsonText": TEXT,
         "binaryData": BLOB,
     }
-    kinds = ", ".join(map(str, (*_RANGES, _DOMAIN)))
     rows = tables.optional(
         NVTX,
         columns,
         required=("start", "end", "eventType", "globalTid"),
-        where=f'"eventType" IN ({kinds}) AND "globalTid" IS NOT NULL',
+        filters=(Filter("eventType", "in", (*_RANGES, _DOMAIN)), Filter("globalTid", "not null")),
     )
     if rows is None:
         rows = pa.schema(list(columns.items())).empty_table()

@@ -96,7 +96,9 @@ def _units(reader: Reader, extra: re.Pattern[str] | None) -> dict[tuple[int, int
             continue
         process = '"globalPid"' if "globalPid" in there else "NULL"
         name = '"shortName"' if kind == "kernel" and "shortName" in there else "NULL"
-        where = '"end" > "start"' + (f" AND {NOT_UVM}" if kind == "memcpy" and "copyKind" in there else "")
+        where = '"end" > "start"' + (
+            f" AND {NOT_UVM.sql()}" if kind == "memcpy" and "copyKind" in there else ""
+        )
         rows = reader.query(
             # As floats: broken times add up to more than 64 bits hold.
             f'SELECT {process}, "deviceId", {name}, count(*), sum(CAST("end" AS DOUBLE) - CAST("start" AS DOUBLE)) '

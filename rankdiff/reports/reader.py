@@ -18,6 +18,8 @@ import pyarrow as pa
 
 from rankdiff.errors import ReportError
 from rankdiff.notes import Note
+from rankdiff.reports.filters import Filter, condition
+from rankdiff.reports.filters import quote as quote
 from rankdiff.untrusted import shown
 
 T = TypeVar("T")
@@ -40,11 +42,6 @@ def unless_damaged(reader: Reader, read: Callable[[Reader], T], otherwise: T) ->
     except DamagedError as error:
         reader.notes.append(Note("table_unreadable", f"{error.what}; taken as not captured"))
         return otherwise
-
-
-def quote(name: str) -> str:
-    """Quote a table or column name."""
-    return '"' + name.replace('"', '""') + '"'
 
 
 class Reader(ABC):
@@ -106,6 +103,12 @@ class Reader(ABC):
     ) -> pa.Table:
         """Read columns of a table that has rows; those that it lacks are null."""
 
+    def _select_filtered(
+        self, table: str, columns: Mapping[str, pa.DataType], filters: Sequence[Filter]
+    ) -> pa.Table:
+        """Read likewise the rows that meet all filters, in the order of the table."""
+        return self._select(table, columns, condition(filters), ())
+
     def has(self, table: str) -> bool:
         """Say whether a table exists and has a row; a table without rows was not captured."""
         return bool(self._source(table))
@@ -125,6 +128,7 @@ class Reader(ABC):
         columns: Mapping[str, pa.DataType],
         *,
         required: Sequence[str] = (),
+        filters: Sequence[Filter] = (),
         where: str = "",
         parameters: Sequence[Any] = (),
     ) -> pa.Table:
@@ -138,8 +142,10 @@ class Reader(ABC):
             INTEGER, TEXT or BLOB. A column that the table lacks is all null.
         required : sequence of str
             Columns that the table must have if it has rows.
+        filters : sequence of Filter
+            The rows wanted meet all; on columns that are required.
         where, parameters
-            SQL condition, without the word WHERE.
+            A further condition in SQL, without the word WHERE, for small tables.
 
         Returns
         -------
@@ -162,7 +168,10 @@ class Reader(ABC):
                     f"{self.name}: table {source} has no column {column}, found {found}",
                     "This version of Nsight Systems is not known; export with another one",
                 )
-        return self._select(source, columns, where, parameters)
+        if where:
+            both = f"({where}) AND {condition(filters)}" if filters else where
+            return self._select(source, columns, both, parameters)
+        return self._select_filtered(source, columns, filters)
 
     def strings(self, ids: npt.ArrayLike, whole: bool = False) -> pa.Table:
         """Look up entries of StringIds: never the whole table, which holds environments.

@@ -8,11 +8,14 @@ from rankdiff.errors import ReportError
 from rankdiff.reports.header import EXPORT_AGAIN
 from rankdiff.reports.reader import DamagedError as DamagedError
 
-# Python raises the second where the text of SQLite's error quotes bytes of a damaged file that are no UTF-8.
-SQLITE_ERRORS = (sqlite3.Error, UnicodeDecodeError)
+# Python raises the second where the text of SQLite's error quotes bytes of a damaged file that are no UTF-8, and the
+# third where SQLite asks for more memory than there is, as it does when a damaged page claims absurd sizes.
+SQLITE_ERRORS = (sqlite3.Error, UnicodeDecodeError, MemoryError)
 
 
-def explained(error: sqlite3.Error | UnicodeDecodeError, name: str, table: str | None) -> ReportError:
+def explained(
+    error: sqlite3.Error | UnicodeDecodeError | MemoryError, name: str, table: str | None
+) -> ReportError:
     """Translate an error of SQLite, by its code alone.
 
     Its text may quote the file ("malformed database schema (...)"), and in a damaged file what stands in the
@@ -20,7 +23,7 @@ def explained(error: sqlite3.Error | UnicodeDecodeError, name: str, table: str |
 
     Parameters
     ----------
-    error : sqlite3.Error or UnicodeDecodeError
+    error : sqlite3.Error, UnicodeDecodeError or MemoryError
     name : str
         What messages call the file.
     table : str or None
@@ -34,6 +37,8 @@ def explained(error: sqlite3.Error | UnicodeDecodeError, name: str, table: str |
     if code.startswith(("SQLITE_READONLY", "SQLITE_CANTOPEN")):
         what = f"{place}cannot be opened; an unfinished transaction may lie beside it (-journal)"
         return ReportError(what, EXPORT_AGAIN)
+    if isinstance(error, MemoryError):
+        return DamagedError(f"{place}the database is damaged, or there is too little memory", EXPORT_AGAIN)
     if isinstance(error, UnicodeDecodeError):
         return DamagedError(f"{place}the database is damaged", EXPORT_AGAIN)
     if code.startswith(("SQLITE_CORRUPT", "SQLITE_NOTADB", "SQLITE_IOERR_SHORT_READ")):

@@ -14,6 +14,7 @@ import pyarrow.compute as pc
 from rankdiff.notes import Note
 from rankdiff.reports.capture import Capture
 from rankdiff.reports.discover import Report
+from rankdiff.reports.filters import Filter
 from rankdiff.reports.payloads import Layouts
 from rankdiff.reports.reader import DamagedError, Reader
 
@@ -91,6 +92,7 @@ class ReportTables:
         table: str,
         columns: Mapping[str, pa.DataType],
         required: Sequence[str],
+        filters: Sequence[Filter] = (),
         where: str = "",
         parameters: Sequence[int] = (),
     ) -> pa.Table | None:
@@ -98,7 +100,9 @@ class ReportTables:
         try:
             if not self.reader.has(table):
                 return None
-            rows = self.reader.read(table, columns, required=required, where=where, parameters=parameters)
+            rows = self.reader.read(
+                table, columns, required=required, filters=filters, where=where, parameters=parameters
+            )
         except DamagedError as error:
             self.notes.append(Note("table_unreadable", f"{error.what}; taken as not captured"))
             return None

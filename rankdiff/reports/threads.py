@@ -15,6 +15,7 @@ import pyarrow as pa
 
 from rankdiff.kernels.intervals import I64
 from rankdiff.reports.call_names import cuda_class, os_class, strip_version
+from rankdiff.reports.filters import Filter
 from rankdiff.reports.reader import INTEGER
 from rankdiff.reports.tables import ReportTables, process_ids
 
@@ -83,13 +84,11 @@ def os_calls(tables: ReportTables, threads: Iterable[int]) -> Calls | None:
     Calls or None
         None when OS calls were not captured or cannot be read.
     """
-    marks, wanted = _chosen(threads)
     table = tables.optional(
         OSRT,
         {"start": INTEGER, "end": INTEGER, "globalTid": INTEGER, "nameId": INTEGER},
         required=("start", "end", "globalTid", "eventClass"),
-        where=f'"eventClass" = {_OS_CALL} AND "globalTid" IN ({marks})',
-        parameters=wanted,
+        filters=(Filter("eventClass", "in", (_OS_CALL,)), _of(threads)),
     )
     if table is None:
         return None
@@ -143,13 +142,11 @@ def off_cpu(tables: ReportTables, threads: Iterable[int]) -> pl.DataFrame:
         ``thread``, ``start_ns``, ``end_ns``, sorted by (thread, start_ns): from each "scheduled out" to the
         next event of the thread, at the end to that of the capture. No rows when it was not captured.
     """
-    marks, wanted = _chosen(threads)
     table = tables.optional(
         SCHED,
         {"start": INTEGER, "isSchedIn": INTEGER, "globalTid": INTEGER},
         required=("start", "isSchedIn", "globalTid"),
-        where=f'"globalTid" IN ({marks})',
-        parameters=wanted,
+        filters=(_of(threads),),
     )
     if table is None:
         return pl.DataFrame(schema=dict.fromkeys(("thread", "start_ns", "end_ns"), pl.Int64))
@@ -186,9 +183,8 @@ def profiler_overhead(tables: ReportTables) -> pl.DataFrame:
     return pl.DataFrame(pa.table(columns)).drop_nulls()
 
 
-def _chosen(threads: Iterable[int]) -> tuple[str, list[int]]:
-    wanted = sorted(set(threads))
-    return ",".join("?" * len(wanted)), wanted
+def _of(threads: Iterable[int]) -> Filter:
+    return Filter("globalTid", "in", tuple(sorted(set(threads))))
 
 
 def _calls(
