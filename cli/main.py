@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import os
 import signal
 import sys
 from types import FrameType
@@ -71,6 +72,11 @@ def main() -> None:
     from rankdiff.untrusted import clean
     from rankdiff_cli.output import say
 
+    try:
+        os.getcwd()
+    except OSError:
+        # Removed under us, as scratch folders are. Compiling asks for it; nothing relative to it can be read any more.
+        os.chdir(os.sep)
     # At the end of its time a Slurm step is sent SIGTERM: leave in order, so that temporary files go as well.
     signal.signal(signal.SIGTERM, _terminated)
     try:

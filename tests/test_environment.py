@@ -86,6 +86,17 @@ def test_no_home_and_no_working_directory(reports, tmp_path):
     assert done.stderr == ""
 
 
+def test_a_removed_working_directory_is_left(tmp_path):
+    # Compiling a kernel asks for the working directory, and with a warm cache nobody would notice.
+    code = (
+        "import os, sys; from rankdiff_cli.main import main; sys.argv = ['rankdiff', '--help']\n"
+        f"os.mkdir({str(tmp_path / 'x')!r}); os.chdir({str(tmp_path / 'x')!r}); os.rmdir(os.getcwd())\n"
+        "try:\n    main()\nexcept SystemExit:\n    sys.stderr.write(os.getcwd())\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.stderr == os.sep
+
+
 def test_many_start_at_once_with_an_empty_cache(tmp_path, repository):
     # B71: a shared home directory, and every task of a job step compiles at the same moment.
     env = {**os.environ, "NUMBA_CACHE_DIR": str(tmp_path), "PYTHONPATH": str(repository)}
