@@ -225,6 +225,9 @@ class Court:
         who = sorted(set(top[on].tolist()))
         if len(who) < 3 or held[on].sum() < MAJOR_SHARE * self.island.measured_ns:
             return None
+        # What one rank holds for the most part does not move from rank to rank: it is that rank's event.
+        if np.bincount(top[on], held[on]).max() > 0.5 * held[on].sum():
+            return None
         ranks = tuple(self.job.ranks[self.island.ranks[i]].identity.rank for i in who)
         first = int(np.flatnonzero(on)[0])
         return Finding(

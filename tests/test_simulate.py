@@ -517,3 +517,13 @@ def test_a_clock_that_is_set_costs_no_collective_and_accuses_nobody(tmp_path, by
     assert report["verdict"]["status"] == "balanced"
     assert report["job"]["matched_collectives"] == 120
     assert "clock_step" in codes(report)
+
+
+def test_one_long_spike_in_jitter_does_not_rotate(tmp_path):
+    # In some other steps jitter makes other ranks the last by a tenth of the step, and the spike holds the most.
+    fault = parse_fault("os_wait:rank=4:ms=200:first=11:last=11")
+    settings = Settings(steps=24, step_ms=30.0, jitter_share=0.02, faults=[fault], seed=80_004)
+    report = run(simulate(tmp_path / "job", settings).reports)
+    assert report["verdict"]["status"] == "straggler"
+    assert late(report) == [("late_rank", 4)]
+    assert report["findings"][0]["pattern"] == "one_off"
