@@ -218,7 +218,7 @@ def partners(a: I64, b: I64, c: Choice, offset: float) -> I64:
         fits
         and tokens_agree(a[0][j + shift], b[0][j])
         and (
-            not _event_lost(off := np.asarray(d - offset, np.float64), gap)
+            not _event_lost(off := np.asarray(d - offset, np.float64), gap, a[2][j + shift])
             or _clock_set(off, a[2][j + shift])
         )
     ):
@@ -229,7 +229,7 @@ def partners(a: I64, b: I64, c: Choice, offset: float) -> I64:
     return by_time
 
 
-def _event_lost(off: NDArray[np.float64], gap: float) -> bool:
+def _event_lost(off: NDArray[np.float64], gap: float, end: I64) -> bool:
     """Whether end differences leave the offset and stay away: a lost event displaces all that follow it.
 
     Single collectives that end far apart (a preempted GPU) come back at once and do not count.
@@ -239,12 +239,23 @@ def _event_lost(off: NDArray[np.float64], gap: float) -> bool:
     _, size = best_step(off, 3)
     if abs(size) > gap:
         return True
+    if _one_apart(off, gap, end):
+        return True
     width = 7  # a loss made good by a loss on the other side displaces a stretch only
     if off.size < 2 * width:
         return False
     rolling = np.median(np.lib.stride_tricks.sliding_window_view(off, width), axis=1)
     displaced = np.abs(rolling) > gap
     return bool(np.lib.stride_tricks.sliding_window_view(displaced, width).all(axis=1).any())
+
+
+def _one_apart(off: NDArray[np.float64], gap: float, end: I64) -> bool:
+    """Whether two pairs in a row would fit far better with the operation before or after."""
+    to_next = np.append(np.diff(end), np.iinfo(np.int64).max // 2).astype(np.float64)
+    to_last = np.append(to_next[-1], to_next[:-1])
+    better = np.minimum(np.abs(off - to_next), np.abs(off + to_last)) < 0.1 * np.abs(off)
+    displaced = (np.abs(off) > gap) & better
+    return bool((displaced[:-1] & displaced[1:]).any())
 
 
 def _clock_set(off: NDArray[np.float64], end: I64) -> bool:
