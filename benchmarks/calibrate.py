@@ -1,6 +1,6 @@
 """How often rankdiff is right: error rates over thousands of played jobs, as the tables of docs/accuracy.md.
 
-    python -m benchmarks.calibrate             print the tables (about an hour on two cores)
+    python -m benchmarks.calibrate             print the tables (a quarter of an hour on two quiet cores)
     python -m benchmarks.calibrate --write     and put them into docs/accuracy.md
     python -m benchmarks.calibrate --scale 0.1  a smaller sample
 
