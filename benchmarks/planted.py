@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from rankdiff.compare import compare
 from rankdiff.findings import Finding, is_loud
+from rankdiff.pipeline import compare
 from rankdiff.simulation import Settings, parse_fault, simulate
 
 # {rank} and {node} change from job to job.

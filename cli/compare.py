@@ -14,7 +14,7 @@ from rankdiff_cli.options import Duration, RankList, report_options
 from rankdiff_cli.output import left_out, told, write
 
 if TYPE_CHECKING:
-    from rankdiff.compare import Outcome
+    from rankdiff.pipeline import Outcome
 
 NOTHING_ASSESSED = 4
 
@@ -71,8 +71,8 @@ def command(
     Exit status: 0 done, whatever the verdict; 1 rankdiff could not do it; 2 usage; 4 nothing could be
     assessed.
     """
-    from rankdiff.compare import CompareOptions, compare
     from rankdiff.digest import DigestOptions
+    from rankdiff.pipeline import CompareOptions, compare
     from rankdiff_cli.progress import progress
 
     options = CompareOptions(

@@ -25,8 +25,8 @@ def command(
 
     Exit status: 0 done; 1 no report can be used; 2 usage.
     """
-    from rankdiff.compare import CompareOptions, read
     from rankdiff.digest import DigestOptions
+    from rankdiff.pipeline import CompareOptions, read
     from rankdiff.render.inspection import to_text
     from rankdiff_cli.progress import progress
 

@@ -36,8 +36,8 @@ def read_and_compare(
     quiet: bool,
 ) -> Compared:
     """Compare all ranks: the clock and who waited for whom need every one, whatever is shown of them."""
-    from rankdiff.compare import CompareOptions, compare
     from rankdiff.digest import DigestOptions
+    from rankdiff.pipeline import CompareOptions, compare
     from rankdiff.reports.discover import discover
 
     digest = DigestOptions(data_range=data_range, step_range=step_range, comm_regex=comm_regex)

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 from click.testing import CliRunner
 
-from rankdiff.compare import compare, read
+from rankdiff.pipeline import compare, read
 from rankdiff.render.inspection import to_text as inspection
 from rankdiff.render.package import ticket_files
 from rankdiff.render.plots import draw_all

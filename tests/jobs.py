@@ -9,8 +9,8 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
-from rankdiff.compare import CompareOptions, compare, read
 from rankdiff.digest import Digest, DigestOptions
+from rankdiff.pipeline import CompareOptions, compare, read
 from rankdiff.render.inspection import to_text as inspection_text
 from rankdiff.render.json import to_dict
 from rankdiff.render.text import to_text

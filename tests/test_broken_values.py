@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from rankdiff.compare import compare
 from rankdiff.errors import ReportError
+from rankdiff.pipeline import compare
 from rankdiff.render.package import ticket_files
 from rankdiff.reports.capture import LATEST_UTC_NS
 from rankdiff.reports.sqlite import SqliteReader

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from rankdiff.compare import CompareOptions, compare, read
 from rankdiff.comparison import compare_digests
+from rankdiff.pipeline import CompareOptions, compare, read
 from rankdiff.render.json import to_dict, to_json
 from tests.jobs import codes, copies, late, run, with_clock, without_payloads, without_table
 

@@ -9,7 +9,7 @@ import json
 
 import pytest
 
-from rankdiff.compare import compare
+from rankdiff.pipeline import compare
 from rankdiff.render.json import to_json
 from rankdiff.simulation import base4, synthetic
 from tests.jobs import codes, figures, late, run, warning, words

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from rankdiff.compare import compare
+from rankdiff.pipeline import compare
 from rankdiff.render.json import to_dict
 from rankdiff.simulation import Phase, base4, synthetic
 from tests.jobs import codes, copies, late, run, without_table

@@ -20,9 +20,9 @@ import pytest
 from click.testing import CliRunner
 from markdown_it import MarkdownIt
 
-from rankdiff.compare import compare
 from rankdiff.errors import RankdiffError
 from rankdiff.notes import Note
+from rankdiff.pipeline import compare
 from rankdiff.render.markdown import escape
 from rankdiff.render.terminal import to_terminal
 from rankdiff.simulation import synthetic

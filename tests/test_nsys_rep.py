@@ -14,8 +14,8 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from rankdiff.compare import CompareOptions, gather, read
 from rankdiff.errors import ReportError
+from rankdiff.pipeline import CompareOptions, gather, read
 from rankdiff.reports.discover import discover
 from rankdiff.reports.identity import claims
 from rankdiff.reports.nsys_export import remove_exports

@@ -14,9 +14,9 @@ import pyarrow as pa
 import pyarrow.parquet
 import pytest
 
-from rankdiff.compare import gather, read
 from rankdiff.digest import make_digests
 from rankdiff.errors import ReportError
+from rankdiff.pipeline import gather, read
 from rankdiff.reports.capture import read_capture
 from rankdiff.reports.discover import discover
 from rankdiff.reports.identity import claims

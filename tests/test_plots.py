@@ -16,9 +16,9 @@ import polars as pl
 import pytest
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 
-from rankdiff.compare import compare
 from rankdiff.comparison import Comparison
 from rankdiff.idle import idle_by_cause
+from rankdiff.pipeline import compare
 from rankdiff.render.plots import FIGURES, draw_all, save
 from rankdiff.simulation import Phase, synthetic
 from tests.oracles.colours import EYES, difference, lab

@@ -7,11 +7,11 @@ from dataclasses import replace
 
 import pytest
 
-from rankdiff.compare import compare, read
 from rankdiff.cures import CURES
 from rankdiff.defects import defects
 from rankdiff.errors import RankdiffError
 from rankdiff.notes import Note, rank_words
+from rankdiff.pipeline import compare, read
 from rankdiff.quality import read_quality
 from rankdiff.render.html import to_html
 from rankdiff.render.json import to_json

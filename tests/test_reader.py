@@ -629,7 +629,7 @@ def test_offline_without_a_home(tmp_path):
         "import socket, sys\n"
         "def refuse(*_): raise OSError('the network is down')\n"
         "socket.socket.connect = socket.getaddrinfo = refuse\n"
-        "from rankdiff.compare import read\n"
+        "from rankdiff.pipeline import read\n"
         "found = read(sys.argv[1:])\n"
         "assert not found.problems, found.problems\n"
         "print([d.info.nccl_kernels for d in found.digests])\n"
@@ -663,7 +663,7 @@ def test_more_reports_than_file_handles(tmp_path):
     script = (
         "import resource, sys\n"
         "resource.setrlimit(resource.RLIMIT_NOFILE, (256, 256))\n"
-        "from rankdiff.compare import CompareOptions, read\n"
+        "from rankdiff.pipeline import CompareOptions, read\n"
         "found = read(sys.argv[1:], CompareOptions(ranks=frozenset([0, 300, 511, 519])))\n"
         "assert not found.problems, found.problems[0]\n"
         "print([i.rank for i in found.identities], found.missing)\n"

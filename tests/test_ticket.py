@@ -9,8 +9,8 @@ import stat
 
 import pytest
 
-from rankdiff.compare import compare
 from rankdiff.errors import RankdiffError
+from rankdiff.pipeline import compare
 from rankdiff.render.document import Bullets, Code, Facts, Heading, Paragraph, Picture, Table
 from rankdiff.render.folder import write_folder
 from rankdiff.render.html import to_html

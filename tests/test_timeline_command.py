@@ -9,9 +9,9 @@ import pytest
 from click.testing import CliRunner
 
 from rankdiff import windows, witnesses
-from rankdiff.compare import compare
 from rankdiff.digest import DigestOptions
 from rankdiff.errors import RankdiffError
+from rankdiff.pipeline import compare
 from rankdiff.reports.discover import discover
 from rankdiff.simulation import flat8, synthetic
 from rankdiff.tracks import spans_of

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from rankdiff.compare import compare
 from rankdiff.errors import RankdiffError
+from rankdiff.pipeline import compare
 from rankdiff.simulation import Phase, synthetic, tp_dp
 from rankdiff_cli.main import group
 from tests import traces

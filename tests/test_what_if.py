@@ -11,10 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from benchmarks.plays import Play, perform
-from rankdiff.compare import compare
 from rankdiff.comparison import compare_digests
 from rankdiff.findings import is_loud
 from rankdiff.kernels.replay import replayed_ends
+from rankdiff.pipeline import compare
 from rankdiff.render.json import to_dict
 from rankdiff.render.text import to_text
 from rankdiff.replay import Played, lay_out

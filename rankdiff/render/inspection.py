@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 
-from rankdiff.compare import Readings
 from rankdiff.defects import TABLE_WORDS, Defect, defects
 from rankdiff.digest import Digest
+from rankdiff.pipeline import Readings
 from rankdiff.quality import read_quality
 from rankdiff.render.document import clean_lines
 from rankdiff.reports.identity import Identity

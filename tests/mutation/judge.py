@@ -16,9 +16,9 @@ from unittest import mock
 
 from click.testing import CliRunner
 
-from rankdiff.compare import CompareOptions, compare
 from rankdiff.digest import Digest, make_digests
 from rankdiff.errors import RankdiffError
+from rankdiff.pipeline import CompareOptions, compare
 from rankdiff.render.html import to_html
 from rankdiff.render.json import to_dict, to_json
 from rankdiff.render.markdown import to_markdown
@@ -64,7 +64,7 @@ def answer(paths: Sequence[Path]) -> Answer:
 
     Digests of unmutated reports are made once a process: a mutant costs one digest and one comparison.
     """
-    with mock.patch("rankdiff.compare.make_digests", _cached), watched():
+    with mock.patch("rankdiff.pipeline.make_digests", _cached), watched():
         try:
             outcome = compare([str(p) for p in paths], CompareOptions())
         except RankdiffError as error:
@@ -130,7 +130,7 @@ def run_commands(reports: Sequence[Path], folder: Path) -> None:
         ["timeline", *paths, "-o", str(folder / "step.svg")],
         ["trace", *paths, "-o", str(folder / "job.json")],
     ):
-        with mock.patch("rankdiff.compare.make_digests", _cached), watched():
+        with mock.patch("rankdiff.pipeline.make_digests", _cached), watched():
             result = CliRunner().invoke(group, arguments, standalone_mode=False)
         error = result.exception
         if error is not None and not isinstance(error, RankdiffError):
