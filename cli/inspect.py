@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import click
 
-from rankdiff_cli.options import report_options
-from rankdiff_cli.output import left_out, told, write
+from rankdiff_cli.options import report_options, speed_options
+from rankdiff_cli.output import write
+from rankdiff_cli.progress import progress
+from rankdiff_cli.reading import compare_options
 
 
 @click.command(name="inspect")
 @report_options
+@speed_options
 def command(
     reports: tuple[str, ...],
     rank_regex: str | None,
@@ -18,6 +23,8 @@ def command(
     comm_regex: str | None,
     strict: bool,
     quiet: bool,
+    jobs: int | None,
+    cache: Path | None,
 ) -> int:
     """Show what each report holds: rank, node, GPU, versions, window, tables, collectives, payloads.
 
@@ -25,18 +32,10 @@ def command(
 
     Exit status: 0 done; 1 no report can be used; 2 usage.
     """
-    from rankdiff.digest import DigestOptions
-    from rankdiff.pipeline import CompareOptions, read
+    from rankdiff.pipeline import read
     from rankdiff.render.inspection import to_text
-    from rankdiff_cli.progress import progress
 
-    options = CompareOptions(
-        rank_regex=rank_regex,
-        digest=DigestOptions(data_range=data_range, step_range=step_range, comm_regex=comm_regex),
-        strict=strict,
-        on_problem=None if quiet else left_out,
-        on_note=None if quiet else told,
-    )
+    options = compare_options(rank_regex, data_range, step_range, comm_regex, strict, quiet, jobs, cache)
     with progress(quiet) as bar:
         found = read(reports, options, bar)
     write(to_text(found))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any, ClassVar, TypeVar
 
 import click
@@ -28,6 +29,37 @@ class RankList(click.ParamType):  # type: ignore[type-arg]  # generic only in ne
                 self.fail(f"{part.strip()!r} runs backwards", param, ctx)
             out.update(range(low, high + 1))
         return frozenset(out)
+
+
+class NodeList(click.ParamType):  # type: ignore[type-arg]
+    """``gpu01,gpu07``: names of nodes."""
+
+    name = "nodes"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> frozenset[str]:
+        """Parse, or fail with what was expected."""
+        found = frozenset(part.strip() for part in str(value).split(","))
+        if "" in found:
+            self.fail(f"{value!r} is not a list of nodes like gpu01,gpu02", param, ctx)
+        return found
+
+
+class StepRange(click.ParamType):  # type: ignore[type-arg]
+    """``12`` or ``10-19``."""
+
+    name = "steps"
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> tuple[int, int]:
+        """Parse, or fail with what was expected."""
+        found = re.fullmatch(r"\s*(\d{1,12})(?:-(\d{1,12}))?\s*", str(value))
+        if found is None:
+            self.fail(f"{value!r} is not a step or a range like 10-19", param, ctx)
+        low, high = int(found[1]), int(found[2] or found[1])
+        if high < low:
+            self.fail(f"{value!r} runs backwards", param, ctx)
+        return low, high
 
 
 class Duration(click.ParamType):  # type: ignore[type-arg]
@@ -65,10 +97,31 @@ class Pattern(click.ParamType):  # type: ignore[type-arg]
         return str(value)
 
 
+class Regression(click.ParamType):  # type: ignore[type-arg]
+    """``regression:5%``, as a share."""
+
+    name = "threshold"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        """Parse, or fail with what was expected."""
+        from rankdiff.differences.threshold import parse_regression
+
+        if isinstance(value, float):
+            return value
+        try:
+            return parse_regression(str(value))
+        except ValueError as error:
+            self.fail(str(error), param, ctx)
+
+
 def report_options(command: F) -> F:
     """Reports and how to read them."""
+    return click.argument("reports", nargs=-1, required=True, metavar="REPORT...")(reading_options(command))
+
+
+def reading_options(command: F) -> F:
+    """How to read reports."""
     for decorate in (
-        click.argument("reports", nargs=-1, required=True, metavar="REPORT..."),
         click.option(
             "--rank-regex",
             type=Pattern("rank"),
@@ -81,6 +134,24 @@ def report_options(command: F) -> F:
         click.option("--comm-regex", type=Pattern(), help="Kernels that communicate besides NCCL's (regex)."),
         click.option("--strict", is_flag=True, help="A report that cannot be used is an error."),
         click.option("-q", "--quiet", is_flag=True, help="No progress and no warnings about single reports."),
+    ):
+        command = decorate(command)
+    return command
+
+
+def speed_options(command: F) -> F:
+    """How many reports to read at a time, and what to keep between runs."""
+    for decorate in (
+        click.option(
+            "--jobs",
+            type=click.IntRange(1),
+            help="Reports read at the same time, each by a process; the default is by CPUs, memory and size.",
+        ),
+        click.option(
+            "--cache",
+            type=click.Path(path_type=Path),
+            help="Keep what was read of each report in this folder, for the next run.",
+        ),
     ):
         command = decorate(command)
     return command

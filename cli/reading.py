@@ -1,10 +1,11 @@
-"""What `timeline` and `trace` do first: read and compare the job."""
+"""What commands do first: options for the library, and the job read and compared."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, TypeVar
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from rankdiff_cli.output import left_out, say, told
 from rankdiff_cli.progress import progress
@@ -12,6 +13,7 @@ from rankdiff_cli.progress import progress
 if TYPE_CHECKING:
     from rankdiff.comparison import Comparison
     from rankdiff.digest import DigestOptions
+    from rankdiff.pipeline import CompareOptions
     from rankdiff.reports.discover import Report
 
 T = TypeVar("T")
@@ -26,33 +28,50 @@ class Compared:
     options: DigestOptions
 
 
-def read_and_compare(
-    reports: tuple[str, ...],
+def compare_options(
     rank_regex: str | None,
     data_range: str | None,
     step_range: str | None,
     comm_regex: str | None,
     strict: bool,
     quiet: bool,
-) -> Compared:
-    """Compare all ranks: the clock and who waited for whom need every one, whatever is shown of them."""
-    from rankdiff.digest import DigestOptions
-    from rankdiff.pipeline import CompareOptions, compare
-    from rankdiff.reports.discover import discover
+    jobs: int | None,
+    cache: Path | None,
+    **more: Any,
+) -> CompareOptions:
+    """Options of the library from those of the command line.
 
-    digest = DigestOptions(data_range=data_range, step_range=step_range, comm_regex=comm_regex)
-    options = CompareOptions(
+    Raises
+    ------
+    RankdiffError
+        The folder of the cache cannot be used.
+    """
+    from rankdiff.digest import DigestOptions
+    from rankdiff.digest_cache import DigestCache
+    from rankdiff.pipeline import CompareOptions
+
+    return CompareOptions(
         rank_regex=rank_regex,
-        digest=digest,
+        digest=DigestOptions(data_range=data_range, step_range=step_range, comm_regex=comm_regex),
         strict=strict,
+        jobs=jobs,
+        cache=None if cache is None else DigestCache(str(cache)).open(),
         on_problem=None if quiet else left_out,
         on_note=None if quiet else told,
+        **more,
     )
+
+
+def read_and_compare(reports: tuple[str, ...], options: CompareOptions, quiet: bool) -> Compared:
+    """Compare all ranks: the clock and who waited for whom need every one, whatever is shown of them."""
+    from rankdiff.pipeline import compare
+    from rankdiff.reports.discover import discover
+
     with progress(quiet) as bar:
         c = compare(reports, options, bar).comparison
     if not quiet:
         _warn(c)
-    return Compared(c, discover(reports).reports, digest)
+    return Compared(c, discover(reports, need_reports=True).reports, options.digest)
 
 
 def with_progress(items: Iterable[T], total: int, quiet: bool, name: Callable[[T], str]) -> Iterator[T]:

@@ -6,15 +6,16 @@ from pathlib import Path
 
 import click
 
-from rankdiff_cli.options import Duration, RankList, report_options
+from rankdiff_cli.options import Duration, RankList, report_options, speed_options
 from rankdiff_cli.output import write
-from rankdiff_cli.reading import read_and_compare, with_progress
+from rankdiff_cli.reading import compare_options, read_and_compare, with_progress
 
 _RANKS = 8
 
 
 @click.command(name="timeline")
 @report_options
+@speed_options
 @click.option("--step", type=click.IntRange(0), help="Step to show; the default is the worst one.")
 @click.option("--around", type=Duration(), help="Time to show, since the first session start, like 1.25s.")
 @click.option("--span", type=Duration(), help="Length of the window, like 80ms.")
@@ -33,6 +34,8 @@ def command(
     comm_regex: str | None,
     strict: bool,
     quiet: bool,
+    jobs: int | None,
+    cache: Path | None,
     step: int | None,
     around: int | None,
     span: int | None,
@@ -56,7 +59,10 @@ def command(
     from rankdiff.render.newfile import check_new, new_file
 
     check_new(output, force)  # before the work, not after it
-    job = read_and_compare(reports, rank_regex, data_range, step_range, comm_regex, strict, quiet)
+    options = compare_options(
+        rank_regex, data_range, step_range, comm_regex, strict, quiet, jobs, cache, need_reports=True
+    )
+    job = read_and_compare(reports, options, quiet)
     from rankdiff import windows, witnesses
     from rankdiff.render import lanes
     from rankdiff.render.document import clean

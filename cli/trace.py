@@ -2,42 +2,25 @@
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
-from typing import Any
 
 import click
 
-from rankdiff_cli.options import RankList, report_options
+from rankdiff_cli.options import RankList, StepRange, report_options, speed_options
 from rankdiff_cli.output import say, write
-from rankdiff_cli.reading import read_and_compare, with_progress
+from rankdiff_cli.reading import compare_options, read_and_compare, with_progress
 
 _JSON = (".json", ".json.gz")
 _PERFETTO = (".pftrace", ".perfetto-trace")
 _MANY = 2_000_000  # events; a browser tab has about 4 GB for the trace
 
 
-class _Steps(click.ParamType):  # type: ignore[type-arg]  # generic only in newer click
-    """``12`` or ``10-19``."""
-
-    name = "steps"
-
-    def convert(
-        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
-    ) -> tuple[int, int]:
-        """Parse, or fail with what was expected."""
-        found = re.fullmatch(r"\s*(\d{1,12})(?:-(\d{1,12}))?\s*", str(value))
-        if found is None:
-            self.fail(f"{value!r} is not a step or a range like 10-19", param, ctx)
-        low, high = int(found[1]), int(found[2] or found[1])
-        if high < low:
-            self.fail(f"{value!r} runs backwards", param, ctx)
-        return low, high
-
-
 @click.command(name="trace")
 @report_options
-@click.option("--step", "steps", type=_Steps(), help="Steps to write, like 12 or 10-19; the default is all.")
+@speed_options
+@click.option(
+    "--step", "steps", type=StepRange(), help="Steps to write, like 12 or 10-19; the default is all."
+)
 @click.option("--ranks", type=RankList(), help="Ranks to write, like 0-7; the default is all.")
 @click.option(
     "-o",
@@ -54,6 +37,8 @@ def command(
     comm_regex: str | None,
     strict: bool,
     quiet: bool,
+    jobs: int | None,
+    cache: Path | None,
     steps: tuple[int, int] | None,
     ranks: frozenset[int] | None,
     output: Path | None,
@@ -78,7 +63,10 @@ def command(
         from rankdiff.render.perfetto import messages
 
         messages()
-    job = read_and_compare(reports, rank_regex, data_range, step_range, comm_regex, strict, quiet)
+    options = compare_options(
+        rank_regex, data_range, step_range, comm_regex, strict, quiet, jobs, cache, need_reports=True
+    )
+    job = read_and_compare(reports, options, quiet)
     from rankdiff import windows, witnesses
     from rankdiff.tracks import expected_events, read_tracks
 

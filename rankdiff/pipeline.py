@@ -2,59 +2,44 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+import atexit
+import shutil
+from collections.abc import Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
 
 from rankdiff.claims import Claims
 from rankdiff.comparison import Comparison, compare_digests
-from rankdiff.digest import Digest, DigestOptions, make_digests
+from rankdiff.digest import Digest
 from rankdiff.errors import RankdiffError, ReportError
+from rankdiff.gathering import Progress, ReadOptions, gather, make
 from rankdiff.notes import Note
-from rankdiff.reports.discover import NSYS_REP, Report, discover
-from rankdiff.reports.identity import Identity, assign, claims, missing_ranks
+from rankdiff.reports.discover import DIGEST, NSYS_REP, discover
+from rankdiff.reports.identity import Identity, missing_ranks
 from rankdiff.reports.names import natural_key
+from rankdiff.reports.temporary import private_folder
+from rankdiff.workers import Workers, local_workers
 
 _MANY = 20  # ranks named in one note
 
-Progress = Callable[[int, int, str], None]
-
 
 @dataclass(frozen=True)
-class CompareOptions:
+class CompareOptions(ReadOptions):
     """What a user can set.
 
     Attributes
     ----------
-    rank_regex : str or None
-        Regular expression on the file name with the named groups ``rank`` and ``node``.
-    digest : DigestOptions
-    ranks : frozenset of int or None
-        Compare these ranks only.
     skip_steps : int
         Steps to leave out at the beginning.
-    strict : bool
-        A report that cannot be used is an error, not a warning.
-    on_problem : callable or None
-        Called at once with the error of each report that is left out.
-    on_note : callable or None
-        Called at once with what the user should know while waiting: reports that are being exported.
+    jobs : int or None
+        Reports read at the same time, each by a process of its own; None: as many as is worth it.
+    dask : str or None
+        Address of the scheduler of a Dask cluster that reads the reports, or ``local``.
     """
 
-    rank_regex: str | None = None
-    digest: DigestOptions = field(default_factory=DigestOptions)
-    ranks: frozenset[int] | None = None
     skip_steps: int = 0
-    strict: bool = False
-    on_problem: Callable[[ReportError], None] | None = None
-    on_note: Callable[[Note], None] | None = None
-
-    def left_out(self, error: ReportError) -> ReportError:
-        """Take note of a report that cannot be used, or raise with `strict`."""
-        if self.strict:
-            raise error
-        if self.on_problem is not None:
-            self.on_problem(error)
-        return error
+    jobs: int | None = 1
+    dask: str | None = None
 
 
 @dataclass(frozen=True)
@@ -64,41 +49,6 @@ class Outcome:
     comparison: Comparison
     problems: tuple[ReportError, ...]  # reports left out, one line each
     notes: tuple[Note, ...]  # warnings of finding and identifying the reports
-
-
-@dataclass(frozen=True)
-class Gathered:
-    """Reports found and their GPU processes identified, before the heavy reading."""
-
-    reports: tuple[Report, ...]
-    identities: tuple[Identity, ...]  # sorted by rank
-    problems: tuple[ReportError, ...]
-    notes: tuple[Note, ...]
-
-
-def gather(paths: Sequence[str], options: CompareOptions | None = None) -> Gathered:
-    """Find the reports and say who is who.
-
-    Raises
-    ------
-    IdentityError
-        Two reports claim the same rank, or the regular expression is wrong.
-    ReportError
-        With `strict`, the first report that cannot be used.
-    """
-    options = options or CompareOptions()
-    found = discover(paths)
-    problems, claimed = [options.left_out(p) for p in found.problems], []
-    for report in found.reports:
-        if report.form == NSYS_REP and options.on_note is not None:
-            message = f"{report.name}: exporting with nsys to a temporary place, which may take minutes"
-            options.on_note(Note("exporting_with_nsys", message))
-        try:
-            claimed += claims(report, options.rank_regex, options.digest.comm_regex)
-        except ReportError as error:
-            problems.append(options.left_out(error))
-    identities, notes = assign(claimed)
-    return Gathered(found.reports, tuple(identities), tuple(problems), (*found.notes, *notes))
 
 
 @dataclass(frozen=True)
@@ -115,7 +65,7 @@ class Readings:
 def read(
     paths: Sequence[str], options: CompareOptions | None = None, progress: Progress | None = None
 ) -> Readings:
-    """Find, identify and digest the reports of one job, one report in memory at a time.
+    """Find, identify and digest the reports of one job, `jobs` of them in memory at a time.
 
     Raises
     ------
@@ -123,27 +73,20 @@ def read(
         As `compare`.
     """
     options = options or CompareOptions()
-    gathered = gather(paths, options)
-    problems = list(gathered.problems)
-    wanted = [i for i in gathered.identities if options.ranks is None or i.rank in options.ranks]
-    of_report: dict[str, list[Identity]] = {}
-    for identity in wanted:
-        of_report.setdefault(identity.claims.path, []).append(identity)
-    digests: list[Digest] = []
-    todo = [r for r in gathered.reports if r.path in of_report]
-    for n, report in enumerate(todo):
-        if progress is not None:
-            progress(n, len(todo), report.name)
-        try:
-            digests += make_digests(report, [i.claims for i in of_report[report.path]], options.digest)
-        except ReportError as error:
-            problems.append(options.left_out(error))
-    if progress is not None:
-        progress(len(todo), len(todo), "")
+    with ExitStack() as stack:
+        workers = stack.enter_context(_workers(paths, options))
+        gathered = gather(paths, options, workers)
+        folder = None
+        if workers.elsewhere:
+            folder = private_folder()
+            atexit.register(shutil.rmtree, folder, ignore_errors=True)  # digests are read from it to the end
+        made = make(gathered, options, workers, folder, progress)
+    digests, problems = list(made.digests), [*gathered.problems, *made.problems]
+    wanted = [i for i in gathered.identities if options.wanted(i)]
     if not digests:
         if problems:
             raise _nothing_usable(problems, told=options.on_problem is not None)
-        raise RankdiffError("none of the ranks asked for is in these reports", "Check --ranks")
+        raise RankdiffError("none of the ranks asked for is in these reports", "Check --ranks and --nodes")
     by_claims = {_key(i.claims): i for i in wanted}
     identities = [by_claims[_key(d.info.claims)] for d in digests]
     order = sorted(range(len(digests)), key=lambda n: identities[n].rank)
@@ -152,13 +95,21 @@ def read(
     missing = tuple(sorted({*missing_ranks(gathered.identities), *unread}))
     if options.ranks is not None:
         missing = tuple(r for r in missing if r in options.ranks)
+    if options.nodes is not None:
+        # Of a rank that is not there nobody knows the node.
+        missing = tuple(sorted(unread))
     identities, digests = [identities[n] for n in order], [digests[n] for n in order]
     return Readings(
         identities=tuple(identities),
         digests=tuple(digests),
         missing=missing,
         problems=tuple(problems),
-        notes=(*gathered.notes, *_reading_notes(identities, digests), *_version_notes(identities, digests)),
+        notes=(
+            *gathered.notes,
+            *made.notes,
+            *_reading_notes(identities, digests),
+            *_version_notes(identities, digests),
+        ),
     )
 
 
@@ -188,6 +139,16 @@ def compare(
     found = read(paths, options, progress)
     comparison = compare_digests(found.digests, found.identities, found.missing, options.skip_steps)
     return Outcome(comparison, found.problems, found.notes)
+
+
+def _workers(paths: Sequence[str], options: CompareOptions) -> Workers:
+    if options.dask is not None:
+        from rankdiff.dask_workers import DaskWorkers  # an optional dependency
+
+        return DaskWorkers(options.dask, options.jobs, options.on_note)
+    return local_workers(
+        options.jobs, [r for r in discover(paths).reports if r.form not in (DIGEST, NSYS_REP)]
+    )
 
 
 def _reading_notes(identities: Sequence[Identity], digests: Sequence[Digest]) -> list[Note]:

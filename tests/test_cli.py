@@ -81,10 +81,11 @@ def bad_files(folder: Path) -> dict[str, Path]:
     text.write_text("hello")
     gzip.write_bytes(b"\x1f\x8b\x08" + b"0" * 200)
     raw.write_bytes(b"x" * 200)
+    (folder / "logs").mkdir()
     (folder / "dangling.sqlite").symlink_to(folder / "gone")
     return {
         "no such file": folder / "missing.sqlite",
-        "a directory": folder,
+        "a directory": folder / "logs",
         "empty (0 bytes)": empty,
         "expected an SQLite export": text,
         "gzip": gzip,

@@ -15,7 +15,8 @@ import pytest
 from click.testing import CliRunner
 
 from rankdiff.errors import ReportError
-from rankdiff.pipeline import CompareOptions, gather, read
+from rankdiff.gathering import gather
+from rankdiff.pipeline import CompareOptions, read
 from rankdiff.reports.discover import discover
 from rankdiff.reports.identity import claims
 from rankdiff.reports.nsys_export import remove_exports

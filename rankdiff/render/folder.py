@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from rankdiff.errors import RankdiffError
+from rankdiff.reports.temporary import usual_mode
 
 
 def check_free(folder: Path, force: bool) -> None:
@@ -60,8 +61,7 @@ def write_folder(folder: Path, files: Mapping[str, bytes], force: bool) -> None:
             target = staging / name
             target.parent.mkdir(parents=True, exist_ok=True)
             target.write_bytes(data)
-        # mkdtemp makes folders for the owner alone; a ticket is to be read by others.
-        staging.chmod(0o777 & ~_umask())
+        staging.chmod(usual_mode(0o777))
         if not folder.exists():
             staging.rename(folder)
             return
@@ -75,9 +75,3 @@ def write_folder(folder: Path, files: Mapping[str, bytes], force: bool) -> None:
     finally:
         if staging.exists():
             shutil.rmtree(staging)
-
-
-def _umask() -> int:
-    mask = os.umask(0)
-    os.umask(mask)
-    return mask

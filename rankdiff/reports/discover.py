@@ -14,13 +14,18 @@ from rankdiff.reports.names import natural_key, report_stem
 from rankdiff.reports.nsys_export import not_exported, nsys_program
 from rankdiff.untrusted import argument, shown
 
-SQLITE, PARQUET, ARROW, NSYS_REP = "sqlite", "parquet", "arrow", "nsys-rep"
+SQLITE, PARQUET, ARROW, NSYS_REP, DIGEST = "sqlite", "parquet", "arrow", "nsys-rep", "digest"
 # Of several forms of one report the first is read: the others say the same.
-FORMS = (SQLITE, PARQUET, ARROW, NSYS_REP)
+FORMS = (DIGEST, SQLITE, PARQUET, ARROW, NSYS_REP)
 ENDINGS = {PARQUET: (".parquet",), ARROW: (".arrow", ".arrows")}
+_TABLE_ENDINGS = frozenset(ending for endings in ENDINGS.values() for ending in endings)
 
 _EXPORT = "Export it: nsys export --type sqlite --include-blobs=true {}"
 _FOLDERS = {PARQUET: "_pqtdir", ARROW: "_arwdir"}
+# What is a report among the files of a folder that is given as a whole.
+_IN_FOLDER = re.compile(
+    r"[^.].*(?:\.sqlite3?|\.nsys-rep|\.qdrep|_(?:pqt|arw)dir|\.digest\.parquet)", re.IGNORECASE | re.DOTALL
+)
 # A folder of another name is an export if it has a table that every export may have.
 _TABLE = re.compile(r"StringIds|NVTX_EVENTS|OSRT_API|CUPTI_ACTIVITY_KIND_\w+|TARGET_INFO_\w+|META_DATA_\w+")
 
@@ -39,12 +44,15 @@ class Report:
         Of the file, or of the files in the folder.
     form : str
         One of FORMS.
+    changed_ns : int
+        When it, or the last of its files, was written; 0: not known.
     """
 
     path: str
     name: str
     size_bytes: int
     form: str = SQLITE
+    changed_ns: int = 0
 
     def __post_init__(self) -> None:
         """Make the name fit to be shown; it may hold any byte but a slash."""
@@ -70,13 +78,15 @@ class Discovery:
     notes: tuple[Note, ...]
 
 
-def discover(paths: Iterable[str | os.PathLike[str]]) -> Discovery:
+def discover(paths: Iterable[str | os.PathLike[str]], need_reports: bool = False) -> Discovery:
     """Sort out what each path is.
 
     Parameters
     ----------
     paths : iterable of str or path
-        Files as given on the command line.
+        Files and folders of files as given on the command line.
+    need_reports : bool
+        Digests will not do: there are things that they do not hold.
 
     Returns
     -------
@@ -87,7 +97,7 @@ def discover(paths: Iterable[str | os.PathLike[str]]) -> Discovery:
     problems: dict[str, ReportError] = {}
     notes: list[Note] = []
     seen: dict[tuple[int, int], str] = {}
-    given = {os.fspath(path) for path in paths}
+    given = {each for path in paths for each in _expanded(os.fspath(path))}
     ordered = sorted(given, key=lambda text: (natural_key(os.path.basename(text)), len(text), text))
     for path in ordered:
         try:
@@ -100,7 +110,10 @@ def discover(paths: Iterable[str | os.PathLike[str]]) -> Discovery:
             continue
         seen[file] = path
         reports.append(report)
-    reports = _one_form_each(reports, notes)
+    reports = _one_form_each(reports, notes, need_reports)
+    if need_reports:
+        problems |= {report.path: _not_in_digests(report) for report in reports if report.form == DIGEST}
+        reports = [report for report in reports if report.form != DIGEST]
     if nsys_program() is None:
         problems |= {report.path: not_exported(report.path) for report in reports if report.form == NSYS_REP}
         reports = [report for report in reports if report.form != NSYS_REP]
@@ -108,11 +121,47 @@ def discover(paths: Iterable[str | os.PathLike[str]]) -> Discovery:
     return Discovery(tuple(reports), told, tuple(notes))
 
 
-def _one_form_each(reports: list[Report], notes: list[Note]) -> list[Report]:
-    """Of each report the form that is read best."""
+def _expanded(path: str) -> list[str]:
+    """The reports in a folder; a path that is something else as it is."""
+    if not os.path.isdir(path):
+        return [path]
+    try:
+        names = os.listdir(path)
+    except OSError:
+        return [path]  # `_look` says why it cannot be read
+    if os.path.basename(os.path.abspath(path)).endswith(tuple(_FOLDERS.values())) or any(
+        map(_is_table, names)
+    ):
+        return [path]  # itself an export
+    return [os.path.join(path, name) for name in names if _IN_FOLDER.fullmatch(name)] or [path]
+
+
+def _is_table(file: str) -> bool:
+    stem, ending = os.path.splitext(file)
+    return ending in _TABLE_ENDINGS and _TABLE.fullmatch(stem) is not None
+
+
+def _not_in_digests(report: Report) -> ReportError:
+    return ReportError(
+        f"{report.path}: a digest, which does not hold the single events that this command shows",
+        "Give the report that it was made of",
+    )
+
+
+def _one_form_each(reports: list[Report], notes: list[Note], need_reports: bool) -> list[Report]:
+    """Of each report the form that is read best; a digest unless the report has been written since."""
     best: dict[tuple[str, str], Report] = {}
+    digests = {_report_key(r.path): r for r in reports if r.form == DIGEST}
+    unfit = {
+        key
+        for r in reports
+        if r.form != DIGEST
+        and (key := _report_key(r.path)) in digests
+        and (need_reports or r.changed_ns > digests[key].changed_ns)
+    }
     for report in sorted(reports, key=lambda each: FORMS.index(each.form)):
-        best.setdefault(_report_key(report.path), report)
+        if report.form != DIGEST or _report_key(report.path) not in unfit:
+            best.setdefault(_report_key(report.path), report)
     kept = []
     for report in reports:
         used = best[_report_key(report.path)]
@@ -151,7 +200,8 @@ def _look(path: str) -> tuple[Report, tuple[int, int]]:
     if stat.S_ISDIR(found.st_mode):
         report = _folder(path)
     elif stat.S_ISREG(found.st_mode):
-        report = Report(path, os.path.basename(path), found.st_size, _file_form(path, found.st_size))
+        form = _file_form(path, found.st_size)
+        report = Report(path, os.path.basename(path), found.st_size, form, found.st_mtime_ns)
     else:
         raise ReportError(f"{path}: not a regular file")
     return report, (found.st_dev, found.st_ino)
@@ -162,14 +212,15 @@ def _folder(path: str) -> Report:
     name = os.path.basename(os.path.abspath(path))
     try:
         entries = list(os.scandir(path))
-        files = {entry.name: entry.stat().st_size for entry in entries if entry.is_file()}
+        files = {entry.name: entry.stat() for entry in entries if entry.is_file()}
     except OSError as error:
         raise ReportError(f"{path}: cannot be read ({error.strerror})", "Check its permissions") from error
     for form, endings in ENDINGS.items():
-        sizes = {file: size for file, size in files.items() if file.endswith(endings)}
-        known = any(_TABLE.fullmatch(os.path.splitext(file)[0]) for file in sizes)
-        if known or (sizes and name.endswith(_FOLDERS[form])):
-            return Report(path, name, sum(sizes.values()), form)
+        mine = {file: state for file, state in files.items() if file.endswith(endings)}
+        known = any(_TABLE.fullmatch(os.path.splitext(file)[0]) for file in mine)
+        if known or (mine and name.endswith(_FOLDERS[form])):
+            size, changed = sum(s.st_size for s in mine.values()), max(s.st_mtime_ns for s in mine.values())
+            return Report(path, name, size, form, changed)
     if name.endswith(tuple(_FOLDERS.values())):
         raise ReportError(
             f"{path}: no tables in it, expected files like StringIds.parquet",
@@ -177,8 +228,8 @@ def _folder(path: str) -> Report:
             "--include-blobs=true REPORT.nsys-rep",
         )
     raise ReportError(
-        f"{path}: a directory, expected an export",
-        f"Give the files in it: {argument(path.rstrip('/'))}/*.sqlite",
+        f"{path}: a directory without a report in it (*.sqlite, *_pqtdir, *.nsys-rep, *.digest.parquet)",
+        f"Give the files themselves: {argument(path.rstrip('/'))}/FILE",
     )
 
 
@@ -200,9 +251,7 @@ def _file_form(path: str, size: int) -> str:
     if head.startswith(b"\x1f\x8b"):
         raise ReportError(f"{path}: compressed with gzip", f"Unpack it first: gunzip -k {argument(path)}")
     if head.startswith(b"PAR1"):
-        raise ReportError(
-            f"{path}: one Parquet file, expected an export", "Give the folder that holds all its tables"
-        )
+        return DIGEST  # or a single table of an export, which only its reader can tell
     raise ReportError(
         f"{path}: expected an SQLite export, found {_kind(head)}", _EXPORT.format("REPORT.nsys-rep")
     )

@@ -1,4 +1,4 @@
-"""The DuckDB connection of one report: in memory, offline, bounded."""
+"""The DuckDB connection: offline, bounded."""
 
 from __future__ import annotations
 
@@ -11,10 +11,16 @@ import duckdb
 from rankdiff.reports.temporary import temporary_place
 
 _LEAST_MEMORY = 512 << 20
+_sharers = [1]  # processes of this run that read reports at the same time
 
 
-def open_engine(share: int = 1) -> duckdb.DuckDBPyConnection:
-    """Open an in-memory database that loads no extension and stays within the job's limits.
+def share_machine(processes: int) -> None:
+    """Say that so many processes read reports at the same time, this one among them."""
+    _sharers[0] = max(1, processes)
+
+
+def open_engine(share: int = 1, file: str = ":memory:") -> duckdb.DuckDBPyConnection:
+    """Open a database, in memory or in a new file, that loads no extension and stays within the job's limits.
 
     It takes at most half of the memory that the machine or the cgroup allows (divided by `share`), as many
     threads as the process may run on, and spills to ``RANKDIFF_TMP``, ``SLURM_TMPDIR`` or the system's
@@ -22,8 +28,10 @@ def open_engine(share: int = 1) -> duckdb.DuckDBPyConnection:
     nodes may share the place, and two databases must not share a folder.
     """
     return duckdb.connect(
-        ":memory:",
+        file,
         config={
+            # By itself the newest DuckDB writes files that the others cannot read.
+            "storage_compatibility_version": "v1.0.0",
             "autoinstall_known_extensions": "false",
             "autoload_known_extensions": "false",
             "threads": str(usable_cpus()),
@@ -35,20 +43,19 @@ def open_engine(share: int = 1) -> duckdb.DuckDBPyConnection:
 
 
 def usable_cpus() -> int:
-    """CPUs that this process may run on (a Slurm step is often bound to a few)."""
-    if hasattr(os, "sched_getaffinity"):
-        return max(1, len(os.sched_getaffinity(0)))
-    return max(1, os.cpu_count() or 1)
+    """CPUs that this process may run on (a Slurm step is often bound to a few), its part of them if it shares them."""
+    allowed = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return max(1, allowed // _sharers[0])
 
 
 def memory_limit_bytes(cgroups: str = "/sys/fs/cgroup", own: str = "/proc/self/cgroup") -> int:
     """Half of the memory that the process's cgroups or the machine allow, at least 512 MiB.
 
     Slurm sets the limit on the job's or the step's cgroup, somewhere above the process's own: the least of all
-    the way up holds. The arguments are where Linux tells of cgroups.
+    the way up holds. Processes that share the machine share it, too. The arguments are where Linux tells of cgroups.
     """
     limits = [os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"), *_cgroup_limits(cgroups, own)]
-    return max(_LEAST_MEMORY, min(limits) // 2)
+    return max(_LEAST_MEMORY, min(limits) // 2 // _sharers[0])
 
 
 def _cgroup_limits(cgroups: str, own: str) -> Iterator[int]:
@@ -72,7 +79,7 @@ def _cgroup_limits(cgroups: str, own: str) -> Iterator[int]:
 def _read(path: str) -> str:
     """A small file of the kernel's; empty where there is none (no Linux, no such controller, not for us)."""
     try:
-        with open(path, encoding="ascii", errors="replace") as file:
+        with open(path, encoding="utf-8", errors="replace") as file:
             return file.read()
     except OSError:
         return ""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from rankdiff.claims import Claims
 from rankdiff.errors import IdentityError, ReportError
@@ -139,25 +139,17 @@ def _claim(
     gpu_processes: int,
     pattern: re.Pattern[str] | None,
 ) -> Claims:
-    file_node, file_rank = file_identity(report.name)
     env = tuple((name, value) for name in RANK_VARIABLES if (value := capture.integer(name)) is not None)
-    found = (pattern.search(report.name) or pattern.search(report.path)) if pattern else None
-    groups: dict[str, str | None] = found.groupdict() if found else {}
-    rank = groups.get("rank")
     # A launcher's task count is the job's size only where each task is one rank.
     world = capture.integer("SLURM_NTASKS") if gpu_processes == 1 else None
     if gpu_processes == 1 and world is None:
         world = capture.integer("WORLD_SIZE")
-    return Claims(
+    found = Claims(
         report=report.name,
         path=report.path,
         pid=unit[0],
         device=unit[1],
         gpu_processes=gpu_processes,
-        file_node=file_node,
-        file_rank=file_rank,
-        regex_node=groups.get("node") or None,
-        regex_rank=int(rank) if rank and rank.isdigit() else None,
         env_rank=env[0][1] if env else None,
         env_rank_name=env[0][0] if env else None,
         env_local_rank=capture.integer("LOCAL_RANK"),
@@ -169,5 +161,23 @@ def _claim(
         session_uuid=capture.session_uuid,
         size_bytes=report.size_bytes,
         env_ranks=env,
+    )
+    return named(found, report.name, report.path, pattern)
+
+
+def named(claim: Claims, name: str, path: str, pattern: re.Pattern[str] | None) -> Claims:
+    """A claim with what the name of its report says; `pattern` is searched in the name, then in the path."""
+    file_node, file_rank = file_identity(name)
+    found = (pattern.search(name) or pattern.search(path)) if pattern else None
+    groups: dict[str, str | None] = found.groupdict() if found else {}
+    rank = groups.get("rank")
+    return replace(
+        claim,
+        report=name,
+        path=path,
+        file_node=file_node,
+        file_rank=file_rank,
+        regex_node=groups.get("node") or None,
+        regex_rank=int(rank) if rank and rank.isdigit() else None,
         regex_given=pattern is not None,
     )

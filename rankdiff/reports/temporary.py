@@ -30,3 +30,13 @@ def private_folder() -> str:
             f"{place}: no temporary folder can be made ({error.strerror})",
             "Point RANKDIFF_TMP at a folder with room",
         ) from error
+
+
+def usual_mode(made_for: int) -> int:
+    """Permissions that the user's umask leaves of `made_for` (0o666 for a file, 0o777 for a folder).
+
+    Temporary files and folders are made for their owner alone; what becomes of them is to be read by others.
+    """
+    mask = os.umask(0)
+    os.umask(mask)
+    return made_for & ~mask

@@ -64,7 +64,7 @@ def answer(paths: Sequence[Path]) -> Answer:
 
     Digests of unmutated reports are made once a process: a mutant costs one digest and one comparison.
     """
-    with mock.patch("rankdiff.pipeline.make_digests", _cached), watched():
+    with mock.patch("rankdiff.digest_tasks.make_digests", _cached), watched():
         try:
             outcome = compare([str(p) for p in paths], CompareOptions())
         except RankdiffError as error:
@@ -130,7 +130,7 @@ def run_commands(reports: Sequence[Path], folder: Path) -> None:
         ["timeline", *paths, "-o", str(folder / "step.svg")],
         ["trace", *paths, "-o", str(folder / "job.json")],
     ):
-        with mock.patch("rankdiff.pipeline.make_digests", _cached), watched():
+        with mock.patch("rankdiff.digest_tasks.make_digests", _cached), watched():
             result = CliRunner().invoke(group, arguments, standalone_mode=False)
         error = result.exception
         if error is not None and not isinstance(error, RankdiffError):

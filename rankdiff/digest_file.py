@@ -1,0 +1,285 @@
+"""Digests as Parquet files: one file per report, one row per GPU process, one column per table.
+
+A table is a list of records, so that one column can be read without the others and any engine can unnest it; the
+scalars are one JSON text. What a file must hold is checked when it is read: it may come from anywhere.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any, BinaryIO
+
+import numpy as np
+import polars as pl
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from rankdiff import __version__
+from rankdiff.digest import Digest, DigestInfo, DigestOptions
+from rankdiff.errors import ReportError
+from rankdiff.plain import from_plain, to_plain
+from rankdiff.schema import DIGEST_TABLES, DIGEST_VERSION
+from rankdiff.untrusted import shown
+
+ENDING = ".digest.parquet"
+_KEY = b"rankdiff"
+_AGAIN = "Make it again: rankdiff digest REPORT -o DIR"
+# These grow with the job; the rest is small and kept once it has been read.
+_LARGE = frozenset({"collectives", "lead_up"})
+_KEPT_LARGE = 4  # large tables in memory, of all digests
+# What pyarrow raises for bytes that are not what they should be (names that are no UTF-8 among them).
+_DAMAGE = (pa.ArrowException, OSError, ValueError, KeyError, IndexError, OverflowError)
+_LONGEST_NS = 1 << 62  # differences of times must fit int64
+
+
+@dataclass(frozen=True)
+class Provenance:
+    """What a file of digests was made of and how.
+
+    Attributes
+    ----------
+    fingerprint : str
+        Of the report (`reports.fingerprint`); tells whether it has changed since.
+    options : DigestOptions
+    schema : str
+        `schema.DIGEST_VERSION` of the writer.
+    rankdiff_version : str
+    """
+
+    fingerprint: str
+    options: DigestOptions
+    schema: str = DIGEST_VERSION
+    rankdiff_version: str = __version__
+
+
+class StoredDigest(Digest):
+    """A digest whose tables are read from its file when they are asked for.
+
+    A thousand ranks do not fit into memory at once. The two tables that grow with the number of collectives are read
+    anew each time, but for the few last ones.
+    """
+
+    # Never set here: it is what `__getattr__` needs, not a field of the digest.
+    _place: tuple[str, int]
+
+    @classmethod
+    def of(cls, info: DigestInfo, path: str, row: int) -> StoredDigest:
+        """Make one; `row` is its row in the file."""
+        made = cls.__new__(cls)
+        object.__setattr__(made, "info", info)
+        object.__setattr__(made, "_place", (path, row))
+        return made
+
+    def with_info(self, info: DigestInfo) -> StoredDigest:
+        """The same tables with other scalars."""
+        return StoredDigest.of(info, *self._place)
+
+    def __getattr__(self, name: str) -> pl.DataFrame:
+        """Read a table that is not in memory."""
+        if name not in DIGEST_TABLES:
+            raise AttributeError(name)
+        path, row = self._place
+        if name in _LARGE:
+            return _kept(path, row, name)
+        table = read_table(path, row, name)
+        object.__setattr__(self, name, table)
+        return table
+
+
+def write_digests(digests: Sequence[Digest], provenance: Provenance, to: str | BinaryIO) -> None:
+    """Write the digests of one report as a file.
+
+    Parameters
+    ----------
+    digests : sequence of Digest
+        Of one report, in the order of their rows.
+    provenance : Provenance
+    to : str or binary file
+        A path is written over if it exists; the caller sees to a temporary name.
+
+    Raises
+    ------
+    OSError
+        When it cannot be written.
+    """
+    meta = {_KEY: json.dumps(to_plain(provenance)).encode()}
+    tables = {name: [_records(getattr(d, name)) for d in digests] for name in DIGEST_TABLES}
+    columns = {"info": pa.array([_info_text(d.info) for d in digests], pa.string())}
+    columns |= {name: pa.concat_arrays(parts) for name, parts in tables.items()}
+    whole = pa.table(columns).replace_schema_metadata(meta)
+    pq.write_table(
+        whole,
+        to,
+        row_group_size=1,  # a row can be read without the others
+        compression="zstd",
+        write_statistics=False,
+        write_page_checksum=True,
+    )
+
+
+def read_provenance(path: str) -> Provenance:
+    """What a file of digests was made of.
+
+    Raises
+    ------
+    ReportError
+        It is no file of digests, is damaged, or of another major version.
+    """
+    with _opened(path) as file:
+        return _provenance(path, file)
+
+
+def read_digests(path: str) -> tuple[list[Digest], Provenance]:
+    """Open the digests in a file; their tables are read later.
+
+    Raises
+    ------
+    ReportError
+        It is no file of digests, is damaged, or of another major version.
+    """
+    with _opened(path) as file:
+        provenance = _provenance(path, file)
+        missing = {"info", *DIGEST_TABLES} - _names(path, file)
+        if missing:
+            raise ReportError(f"{path}: a digest without the table {min(missing)}", _AGAIN)
+        texts = _column(path, file, None, "info").to_pylist()
+    try:
+        infos = [from_plain(DigestInfo, json.loads(text)) for text in texts]
+    except (ValueError, TypeError, RecursionError) as error:
+        raise ReportError(f"{path}: a damaged digest ({error})", _AGAIN) from None
+    if not infos:
+        raise ReportError(f"{path}: a digest of no rank", _AGAIN)
+    return [StoredDigest.of(info, path, row) for row, info in enumerate(infos)], provenance
+
+
+def read_table(path: str, row: int, name: str) -> pl.DataFrame:
+    """Read one table of one digest.
+
+    Raises
+    ------
+    ReportError
+        The file is gone, damaged, or holds what no digest can.
+    """
+    with _opened(path) as file:
+        column = _column(path, file, row, name)
+        # What the rows of this table refer to.
+        of = {"lead_up": "collectives.list.element.start_ns", "collectives": "steps.list.element.step"}.get(
+            name
+        )
+        referred = None if of is None else _column(path, file, row, of).combine_chunks().flatten()
+    expected = DIGEST_TABLES[name]
+    kind = column.type
+    if not (pa.types.is_list(kind) or pa.types.is_large_list(kind)) or not pa.types.is_struct(
+        kind.value_type
+    ):
+        raise _damaged(path, name)
+    records = column.combine_chunks()
+    if isinstance(records, pa.ChunkedArray):  # older versions of pyarrow, or no rows
+        records = pa.concat_arrays(records.chunks) if records.num_chunks else pa.array([], kind)
+    values = records.flatten()
+    if values.null_count:
+        raise _damaged(path, name)
+    names = [kind.value_type.field(n).name for n in range(kind.value_type.num_fields)]
+    table = pa.Table.from_arrays(values.flatten(), names=names)
+    if names != expected.names():
+        raise _damaged(path, name)
+    frame = pl.DataFrame(pl.from_arrow(table))
+    if frame.schema != expected:
+        raise _damaged(path, name)
+    _check_values(path, name, frame)
+    if referred is not None:
+        row_numbers = frame["collective" if name == "lead_up" else "step"].drop_nulls()
+        if row_numbers.len() and int(row_numbers.max()) >= len(referred):  # type: ignore[arg-type]
+            raise _damaged(path, name)
+    return frame
+
+
+@lru_cache(maxsize=_KEPT_LARGE)
+def _kept(path: str, row: int, name: str) -> pl.DataFrame:
+    return read_table(path, row, name)
+
+
+def _records(frame: pl.DataFrame) -> pa.Array:
+    """A table as a list of records with one element: the list of its rows."""
+    table = frame.to_arrow().combine_chunks()
+    columns = [
+        column.combine_chunks() if column.num_chunks != 1 else column.chunk(0) for column in table.columns
+    ]
+    columns = [pa.concat_arrays(c.chunks) if isinstance(c, pa.ChunkedArray) else c for c in columns]
+    records = pa.StructArray.from_arrays(columns, fields=list(table.schema))
+    return pa.ListArray.from_arrays(pa.array([0, frame.height], pa.int32()), records)
+
+
+def _info_text(info: DigestInfo) -> str:
+    plain = to_plain(info)
+    # Where the report lay on somebody's disk is nobody's business; its name stays.
+    plain["claims"]["path"] = info.claims.report
+    return json.dumps(plain)
+
+
+def _opened(path: str) -> Any:
+    try:
+        return pq.ParquetFile(path, page_checksum_verification=True, memory_map=False)
+    except _DAMAGE as error:
+        if isinstance(error, OSError) and error.errno is not None:
+            raise ReportError(f"{path}: cannot be read ({os.strerror(error.errno)})") from None
+        raise ReportError(f"{path}: a damaged Parquet file", _AGAIN) from None
+
+
+def _provenance(path: str, file: Any) -> Provenance:
+    text = (file.metadata.metadata or {}).get(_KEY)
+    if text is None:
+        raise ReportError(
+            f"{path}: one Parquet file, expected an export or a digest of rankdiff",
+            "Give the folder that holds all its tables",
+        )
+    try:
+        plain = json.loads(text)
+        version = plain.get("schema") if isinstance(plain, dict) else None
+        if isinstance(version, str) and version != DIGEST_VERSION:
+            raise ReportError(
+                f"{path}: digest schema {shown(version)}, expected {DIGEST_VERSION}",
+                "Make it again with this version of rankdiff: rankdiff digest REPORT -o DIR",
+            )
+        return from_plain(Provenance, plain)
+    except ValueError as error:
+        raise ReportError(f"{path}: a damaged digest ({error})", _AGAIN) from None
+
+
+def _names(path: str, file: Any) -> set[str]:
+    try:
+        return set(file.schema_arrow.names)
+    except _DAMAGE:
+        raise ReportError(f"{path}: a damaged Parquet file", _AGAIN) from None
+
+
+def _column(path: str, file: Any, row: int | None, name: str) -> Any:
+    try:
+        part = file.read(columns=[name]) if row is None else file.read_row_group(row, columns=[name])
+        return part.column(name.split(".")[0])
+    except _DAMAGE:
+        raise _damaged(path, name) from None
+
+
+def _damaged(path: str, name: str) -> ReportError:
+    return ReportError(f"{path}: a damaged digest (table {name})", _AGAIN)
+
+
+def _check_values(path: str, name: str, frame: pl.DataFrame) -> None:
+    """Refuse what would send the arithmetic out of bounds: times and counts beyond belief."""
+    for column in frame.columns:
+        if frame.schema[column] != pl.Int64 or column in ("launch_tid", "context", "stream"):
+            continue
+        values = frame[column].drop_nulls().to_numpy()
+        if values.size and (int(values.min()) < -_LONGEST_NS or int(values.max()) > _LONGEST_NS):
+            raise _damaged(path, name)
+        if values.size and column in ("ns", "count", "collective", "step") and int(values.min()) < 0:
+            raise _damaged(path, name)
+    if {"start_ns", "end_ns"} <= set(frame.columns):
+        start, end = frame["start_ns"].to_numpy(), frame["end_ns"].to_numpy()
+        if frame["start_ns"].null_count() or frame["end_ns"].null_count() or np.any(end < start):
+            raise _damaged(path, name)

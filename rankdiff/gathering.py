@@ -1,0 +1,244 @@
+"""Report files to digests: found, identified, and digested by whoever does the reading."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from rankdiff.claims import Claims
+from rankdiff.digest import Digest, DigestOptions
+from rankdiff.digest_cache import DigestCache
+from rankdiff.digest_file import StoredDigest
+from rankdiff.digest_tasks import Digested, DigestTask, Looked, LookTask, digest_report, look
+from rankdiff.errors import ReportError
+from rankdiff.notes import Note
+from rankdiff.reports.discover import DIGEST, NSYS_REP, Report, discover
+from rankdiff.reports.fingerprint import fingerprint
+from rankdiff.reports.identity import Identity, assign
+from rankdiff.workers import ThisProcess, Workers
+
+Progress = Callable[[int, int, str], None]
+
+
+@dataclass(frozen=True)
+class ReadOptions:
+    """How reports are read.
+
+    Attributes
+    ----------
+    rank_regex : str or None
+        Regular expression on the file name with the named groups ``rank`` and ``node``.
+    digest : DigestOptions
+    ranks : frozenset of int or None
+        Read these ranks only.
+    nodes : frozenset of str or None
+        Read the ranks of these nodes only.
+    strict : bool
+        A report that cannot be used is an error, not a warning.
+    cache : DigestCache or None
+        Where digests are kept between runs.
+    need_reports : bool
+        The reports are read again later, so that digests will not do.
+    on_problem : callable or None
+        Called at once with the error of each report that is left out.
+    on_note : callable or None
+        Called at once with what the user should know while waiting: reports that are being exported.
+    """
+
+    rank_regex: str | None = None
+    digest: DigestOptions = field(default_factory=DigestOptions)
+    ranks: frozenset[int] | None = None
+    nodes: frozenset[str] | None = None
+    strict: bool = False
+    cache: DigestCache | None = None
+    need_reports: bool = False
+    on_problem: Callable[[ReportError], None] | None = None
+    on_note: Callable[[Note], None] | None = None
+
+    def left_out(self, error: ReportError) -> ReportError:
+        """Take note of a report that cannot be used, or raise with `strict`."""
+        if self.strict:
+            raise error
+        if self.on_problem is not None:
+            self.on_problem(error)
+        return error
+
+    def wanted(self, identity: Identity) -> bool:
+        """Say whether a rank is one of those asked for."""
+        return (self.ranks is None or identity.rank in self.ranks) and (
+            self.nodes is None or identity.node in self.nodes
+        )
+
+
+@dataclass(frozen=True)
+class Gathered:
+    """Reports found and their GPU processes identified, before the heavy reading."""
+
+    reports: tuple[Report, ...]
+    identities: tuple[Identity, ...]  # sorted by rank
+    problems: tuple[ReportError, ...]
+    notes: tuple[Note, ...]
+    ready: dict[str, list[Digest]]  # by path of the report: digests that need not be made
+
+
+@dataclass(frozen=True)
+class Made:
+    """What came of reading the reports that are no digests yet."""
+
+    digests: tuple[Digest, ...]
+    problems: tuple[ReportError, ...]
+    notes: tuple[Note, ...]
+
+
+def gather(
+    paths: Sequence[str], options: ReadOptions | None = None, workers: Workers | None = None
+) -> Gathered:
+    """Find the reports and say who is who.
+
+    Raises
+    ------
+    IdentityError
+        Two reports claim the same rank, or the regular expression is wrong.
+    ReportError
+        With `strict`, the first report that cannot be used.
+    """
+    options = options or ReadOptions()
+    found = discover(paths, options.need_reports)
+    problems = [options.left_out(p) for p in found.problems]
+    looked: dict[str, Looked | ReportError] = {}
+    tasks = [LookTask(report, options.rank_regex, options.digest, options.cache) for report in found.reports]
+    # What nsys exports is exported once and here, so that no two processes do it.
+    here = [task for task in tasks if task.report.form == NSYS_REP]
+    there = [task for task in tasks if task.report.form != NSYS_REP]
+    for n, result in (workers or ThisProcess()).run(look, there):
+        looked[there[n].report.path] = result
+    for task in here:
+        if options.on_note is not None:
+            message = f"{task.report.name}: exporting with nsys to a temporary place, which may take minutes"
+            options.on_note(Note("exporting_with_nsys", message))
+        looked[task.report.path] = look(task)
+    claimed: list[Claims] = []
+    ready = {}
+    again = _digested_as_well(found.reports, looked)
+    for report in found.reports:
+        if report.path in again:
+            continue
+        result = looked[report.path]
+        if isinstance(result, ReportError):
+            problems.append(options.left_out(result))
+            continue
+        claimed += result.claims
+        if result.digests is not None:
+            ready[report.path] = result.digests
+    identities, notes = assign(claimed)
+    told = [*found.notes, *again.values(), *notes]
+    return Gathered(found.reports, tuple(identities), tuple(problems), tuple(told), ready)
+
+
+def _digested_as_well(
+    reports: Sequence[Report], looked: Mapping[str, Looked | ReportError]
+) -> dict[str, Note]:
+    """Reports, by path, whose digests are given too, wherever they lie."""
+    digests = {
+        found.fingerprint: r.path
+        for r in reports
+        if isinstance(found := looked[r.path], Looked) and found.fingerprint is not None
+    }
+    out = {}
+    for report in reports if digests else ():
+        if report.form != DIGEST and (digest := digests.get(fingerprint(report))) is not None:
+            message = f"{report.path} is the same report as {digest}, which is read"
+            out[report.path] = Note("already_digested", message)
+    return out
+
+
+def make(
+    gathered: Gathered, options: ReadOptions, workers: Workers, folder: str | None, progress: Progress | None
+) -> Made:
+    """Digest the reports of the ranks that are wanted.
+
+    Parameters
+    ----------
+    folder : str or None
+        For digests from other processes; None where `workers` has none.
+    """
+    of_report: dict[str, list[Claims]] = {}
+    wanted: dict[str, dict[tuple[int, int], Claims]] = {}
+    for identity in gathered.identities:
+        path = identity.claims.path
+        of_report.setdefault(path, []).append(identity.claims)
+        if options.wanted(identity):
+            wanted.setdefault(path, {})[_unit(identity.claims)] = identity.claims
+    done = {path: _chosen(gathered.ready[path], wanted[path]) for path in wanted if path in gathered.ready}
+    todo = [r for r in gathered.reports if r.path in wanted and r.path not in done]
+    tasks = [
+        DigestTask(
+            report,
+            # A cache is to hold the whole report, whichever ranks are wanted this time.
+            tuple(of_report[report.path] if options.cache is not None else wanted[report.path].values()),
+            options.digest,
+            options.cache,
+            workers.elsewhere,
+            folder if workers.shares_disk else None,
+            n,
+        )
+        for n, report in enumerate(todo)
+    ]
+    results: dict[str, Digested | ReportError] = {}
+    for task, result in _results(tasks, workers, progress):
+        if isinstance(result, Digested) and isinstance(result.made, bytes):
+            # A thousand of them do not fit into memory.
+            path = os.path.join(folder or "", f"{task.number}.parquet")
+            with open(path, "wb") as file:
+                file.write(result.made)
+            result = replace(result, made=path)
+        results[task.report.path] = result
+    problems, notes = [], []
+    for report in todo:
+        result = results[report.path]
+        if isinstance(result, ReportError):
+            problems.append(options.left_out(result))
+            continue
+        notes += [result.note] if result.note is not None else []
+        done[report.path] = _chosen(result.digests(), wanted[report.path])
+    digests = tuple(d for r in gathered.reports for d in done.get(r.path, ()))
+    return Made(digests, tuple(problems), tuple(notes))
+
+
+def _results(
+    tasks: Sequence[DigestTask], workers: Workers, progress: Progress | None
+) -> Iterator[tuple[DigestTask, Digested | ReportError]]:
+    """Results as they come."""
+    # What nsys has exported lies in a temporary place that this process keeps.
+    here = [t for t in tasks if t.report.form == NSYS_REP]
+    there = [t for t in tasks if t.report.form != NSYS_REP]
+    parts = ((workers, there), (ThisProcess(), here))
+    begun = 0
+    if progress is not None and tasks:
+        progress(0, len(tasks), (there or here)[0].report.name)
+    for who, mine in parts:
+        for n, result in who.run(digest_report, mine):
+            begun += 1
+            yield mine[n], result
+            if progress is not None:
+                following = min(begun, len(tasks) - 1)
+                progress(
+                    begun, len(tasks), (*there, *here)[following].report.name if begun < len(tasks) else ""
+                )
+
+
+def _chosen(digests: Iterable[Digest], wanted: Mapping[tuple[int, int], Claims]) -> list[Digest]:
+    """Those digests of a report that are wanted, with their claims as they are now."""
+    found = {_unit(d.info.claims): d for d in digests}
+    return [_claimed(found[unit], claim) for unit, claim in wanted.items() if unit in found]
+
+
+def _claimed(digest: Digest, claim: Claims) -> Digest:
+    info = replace(digest.info, claims=claim)
+    return digest.with_info(info) if isinstance(digest, StoredDigest) else replace(digest, info=info)
+
+
+def _unit(claim: Claims) -> tuple[int, int]:
+    """What tells the GPU processes of a report apart."""
+    return claim.pid, claim.device
