@@ -9,6 +9,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 
 from rankdiff.claims import Claims
+from rankdiff.clipping import clip
 from rankdiff.comparison import Comparison, compare_digests
 from rankdiff.digest import Digest
 from rankdiff.errors import RankdiffError, ReportError
@@ -31,6 +32,8 @@ class CompareOptions(ReadOptions):
     ----------
     skip_steps : int
         Steps to leave out at the beginning.
+    steps : tuple of (int, int) or None
+        First and last step to compare, by the numbers in the names of their ranges.
     jobs : int or None
         Reports read at the same time, each by a process of its own; None: as many as is worth it.
     dask : str or None
@@ -38,6 +41,7 @@ class CompareOptions(ReadOptions):
     """
 
     skip_steps: int = 0
+    steps: tuple[int, int] | None = None
     jobs: int | None = 1
     dask: str | None = None
 
@@ -137,8 +141,17 @@ def compare(
     """
     options = options or CompareOptions()
     found = read(paths, options, progress)
-    comparison = compare_digests(found.digests, found.identities, found.missing, options.skip_steps)
-    return Outcome(comparison, found.problems, found.notes)
+    digests, notes = found.digests, found.notes
+    if options.steps is not None:
+        first, last = options.steps
+        digests = tuple(clip(digests, first, last))
+        message = (
+            f"compared are steps {first} to {last}; idle time, its causes and the counts of a report are still those of "
+            "the whole report"
+        )
+        notes = (*notes, Note("steps_only", message))
+    comparison = compare_digests(digests, found.identities, found.missing, options.skip_steps)
+    return Outcome(comparison, found.problems, notes)
 
 
 def _workers(paths: Sequence[str], options: CompareOptions) -> Workers:
