@@ -28,6 +28,8 @@ from rankdiff.untrusted import shown
 ENDING = ".digest.parquet"
 _KEY = b"rankdiff"
 _AGAIN = "Make it again: rankdiff digest REPORT -o DIR"
+# Columns that are row numbers of another table: by table, the column, that table, and a column that it has.
+_REFERENCES = {"lead_up": ("collective", "collectives", "start_ns"), "collectives": ("step", "steps", "step")}
 # These grow with the job; the rest is small and kept once it has been read.
 _LARGE = frozenset({"collectives", "lead_up"})
 _KEPT_LARGE = 4  # large tables in memory, of all digests
@@ -77,6 +79,13 @@ class StoredDigest(Digest):
     def with_info(self, info: DigestInfo) -> StoredDigest:
         """The same tables with other scalars."""
         return StoredDigest.of(info, *self._place)
+
+    def columns(self, table: str, *names: str) -> pl.DataFrame:
+        """Read some columns of a table only; see `Digest.columns`."""
+        if table in vars(self) or table not in _LARGE:
+            return super().columns(table, *names)
+        path, row = self._place
+        return read_table(path, row, table, names)
 
     def __getattr__(self, name: str) -> pl.DataFrame:
         """Read a table that is not in memory."""
@@ -156,44 +165,32 @@ def read_digests(path: str) -> tuple[list[Digest], Provenance]:
     return [StoredDigest.of(info, path, row) for row, info in enumerate(infos)], provenance
 
 
-def read_table(path: str, row: int, name: str) -> pl.DataFrame:
-    """Read one table of one digest.
+def read_table(path: str, row: int, name: str, columns: Sequence[str] | None = None) -> pl.DataFrame:
+    """Read one table of one digest, or some of its columns.
 
     Raises
     ------
     ReportError
         The file is gone, damaged, or holds what no digest can.
     """
-    with _opened(path) as file:
-        column = _column(path, file, row, name)
-        # What the rows of this table refer to.
-        of = {"lead_up": "collectives.list.element.start_ns", "collectives": "steps.list.element.step"}.get(
-            name
-        )
-        referred = None if of is None else _column(path, file, row, of).combine_chunks().flatten()
     expected = DIGEST_TABLES[name]
-    kind = column.type
-    if not (pa.types.is_list(kind) or pa.types.is_large_list(kind)) or not pa.types.is_struct(
-        kind.value_type
-    ):
+    wanted = list(expected.names() if columns is None else columns)
+    refers = _REFERENCES.get(name)
+    with _opened(path) as file:
+        values = _rows(path, file, row, name, None if columns is None else wanted)
+        limit = None
+        if refers is not None and refers[0] in wanted:
+            limit = len(_rows(path, file, row, refers[1], [refers[2]]))
+    names = [field.name for field in values.type]
+    if sorted(names) != sorted(wanted) or values.null_count:
         raise _damaged(path, name)
-    records = column.combine_chunks()
-    if isinstance(records, pa.ChunkedArray):  # older versions of pyarrow, or no rows
-        records = pa.concat_arrays(records.chunks) if records.num_chunks else pa.array([], kind)
-    values = records.flatten()
-    if values.null_count:
-        raise _damaged(path, name)
-    names = [kind.value_type.field(n).name for n in range(kind.value_type.num_fields)]
-    table = pa.Table.from_arrays(values.flatten(), names=names)
-    if names != expected.names():
-        raise _damaged(path, name)
-    frame = pl.DataFrame(pl.from_arrow(table))
-    if frame.schema != expected:
+    frame = pl.DataFrame(pl.from_arrow(pa.Table.from_arrays(values.flatten(), names=names))).select(wanted)
+    if frame.schema != pl.Schema({column: expected[column] for column in wanted}):
         raise _damaged(path, name)
     _check_values(path, name, frame)
-    if referred is not None:
-        row_numbers = frame["collective" if name == "lead_up" else "step"].drop_nulls()
-        if row_numbers.len() and int(row_numbers.max()) >= len(referred):  # type: ignore[arg-type]
+    if refers is not None and limit is not None:
+        highest = frame[refers[0]].max()
+        if highest is not None and int(highest) >= limit:  # type: ignore[arg-type]
             raise _damaged(path, name)
     return frame
 
@@ -260,7 +257,20 @@ def _names(path: str, file: Any) -> set[str]:
 def _column(path: str, file: Any, row: int | None, name: str) -> Any:
     try:
         part = file.read(columns=[name]) if row is None else file.read_row_group(row, columns=[name])
-        return part.column(name.split(".")[0])
+        return part.column(0)
+    except _DAMAGE:
+        raise _damaged(path, name) from None
+
+
+def _rows(path: str, file: Any, row: int, name: str, columns: Sequence[str] | None) -> Any:
+    """Rows of a table as an array of structs with all columns, or with some."""
+    paths = [name] if columns is None else [f"{name}.list.element.{column}" for column in columns]
+    try:
+        records = file.read_row_group(row, columns=paths).column(0)
+        kind = records.type
+        if not (pa.types.is_list(kind) and pa.types.is_struct(kind.value_type)) or len(records) != 1:
+            raise _damaged(path, name)
+        return pa.concat_arrays(records.chunks).flatten()
     except _DAMAGE:
         raise _damaged(path, name) from None
 

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import multiprocessing
+import os
+import shutil
 import signal
-import sys
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
-from types import FrameType, TracebackType
+from types import TracebackType
 from typing import Protocol, TypeVar
 
 from rankdiff.errors import RankdiffError, ReportError
 from rankdiff.reports.discover import Report
 from rankdiff.reports.engine import memory_limit_bytes, share_machine, usable_cpus
+from rankdiff.reports.temporary import private_folder
 
 
 class Task(Protocol):
@@ -98,7 +100,7 @@ class Processes:
         """See `Workers`."""
         if self._pool is None:
             self._pool = ProcessPoolExecutor(
-                self._number, multiprocessing.get_context("spawn"), _begin, (self._number,)
+                self._number, multiprocessing.get_context("spawn"), _begin, (self._number, self._place)
             )
         waiting: dict[Future[B], int] = {self._pool.submit(task, item): n for n, item in enumerate(items)}
         try:
@@ -112,19 +114,20 @@ class Processes:
 
     def __enter__(self) -> Processes:
         self._before = {child.pid for child in multiprocessing.active_children()}
+        self._place = private_folder()
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if self._pool is None:
-            return
-        if kind is not None:
-            # Whoever has interrupted us does not want to wait for the reports that are being read.
-            for child in multiprocessing.active_children():
-                if child.pid not in self._before:
-                    child.terminate()
-        self._pool.shutdown(wait=True, cancel_futures=True)
+        if self._pool is not None:
+            if kind is not None:
+                # Whoever has interrupted us does not want to wait for the reports that are being read.
+                for child in multiprocessing.active_children():
+                    if child.pid not in self._before:
+                        child.kill()
+            self._pool.shutdown(wait=True, cancel_futures=True)
+        shutil.rmtree(self._place, ignore_errors=True)
 
 
 def local_workers(jobs: int | None, reports: Sequence[Report]) -> Workers:
@@ -151,14 +154,12 @@ def worth_it(sizes: Sequence[int]) -> int:
     return max(1, min(usable_cpus(), len(sizes), sum(sizes) // _BYTES_WORTH_A_PROCESS, int(room)))
 
 
-def _begin(number: int) -> None:
-    """Set up a process of the pool."""
+def _begin(number: int, place: str) -> None:
+    """Set up a process of the pool.
+
+    It puts its temporary files into `place`, so that it can be killed at any time: the first process removes them.
+    """
     share_machine(number)
-    # The terminal sends its interrupt to all of us; only the first process has something to say about it.
-    signal.signal(signal.SIGINT, signal.SIG_DFL)
-    signal.signal(signal.SIGTERM, _leave)
-
-
-def _leave(number: int, _: FrameType | None) -> None:
-    """Leave in order, so that temporary files go as well."""
-    sys.exit(128 + number)
+    os.environ["RANKDIFF_TMP"] = place
+    # The terminal sends its interrupt to all of us; the first process ends the others.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)

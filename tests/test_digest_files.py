@@ -131,6 +131,18 @@ def test_tables_are_read_when_they_are_asked_for(digests):
     assert kept.steps.equals(steps)
 
 
+def test_some_columns_are_those_of_the_table(job, digests):
+    names = ("step", "comm", "start_ns")
+    for stored_one in read_digests(str(stored(digests[0])))[0]:
+        some = stored_one.columns("collectives", *names)
+        assert "collectives" not in vars(stored_one)
+        assert some.equals(stored_one.collectives.select(names))
+        assert stored_one.columns("steps", "number").equals(stored_one.steps.select("number"))
+        assert stored_one.columns("lead_up", "ns").equals(stored_one.lead_up.select("ns"))
+    plain = read([str(job.paths[0])]).digests[0]
+    assert plain.columns("collectives", *names).equals(plain.collectives.select(names))
+
+
 def test_other_engines_can_read_them(digests):
     import duckdb
 

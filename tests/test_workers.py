@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import multiprocessing
 import os
 import signal
+import threading
+import time
 from dataclasses import dataclass
 
 import pytest
@@ -11,6 +14,7 @@ import pytest
 from rankdiff.errors import RankdiffError
 from rankdiff.reports import engine
 from rankdiff.reports.discover import Report
+from rankdiff.reports.temporary import temporary_place
 from rankdiff.simulation import base4
 from rankdiff.workers import Processes, ThisProcess, local_workers, worth_it
 from tests.test_cli import rankdiff
@@ -52,6 +56,38 @@ def test_results_come_with_their_numbers_and_each_process_knows_its_part():
 def test_a_process_that_dies_is_an_error_with_a_remedy():
     with Processes(2) as workers, pytest.raises(RankdiffError, match=r"want of memory.*--jobs 1"):
         list(workers.run(die, items(2)))
+
+
+def wait_for_ever(item: Item) -> int:
+    with open(os.path.join(temporary_place(), "begun"), "w"):
+        time.sleep(3600)
+    return 0
+
+
+def test_an_interrupted_run_waits_for_nobody_and_leaves_nothing(tmp_path, monkeypatch):
+    monkeypatch.setenv("RANKDIFF_TMP", str(tmp_path))
+    before = set(multiprocessing.active_children())
+
+    lost: list[RankdiffError] = []
+
+    def wait_for(workers: Processes) -> None:
+        try:
+            list(workers.run(wait_for_ever, items(2)))
+        except RankdiffError as error:
+            lost.append(error)
+
+    def interrupted() -> None:
+        with Processes(2) as workers:
+            list(workers.run(double, items(2)))
+            threading.Thread(target=wait_for, args=(workers,), daemon=True).start()
+            while not list(tmp_path.glob("*/begun")):
+                time.sleep(0.01)
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        interrupted()
+    assert set(multiprocessing.active_children()) <= before
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_as_many_as_are_worth_it(monkeypatch):
