@@ -30,9 +30,9 @@ from rankdiff.reports.discover import discover
 from rankdiff.reports.fingerprint import fingerprint
 from rankdiff.schema import DIGEST_TABLES
 from rankdiff.simulation import base4
+from tests.command import called as rankdiff
 from tests.folders import to_folder
 from tests.jobs import run
-from tests.test_cli import rankdiff
 
 MADE = Provenance("f" * 32, DigestOptions())
 

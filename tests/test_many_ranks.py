@@ -12,7 +12,7 @@ import duckdb
 import pytest
 
 from rankdiff.simulation import base4
-from tests.test_cli import rankdiff
+from tests.command import called
 
 
 @pytest.fixture(scope="module")
@@ -59,7 +59,7 @@ def test_srun(text, job, tmp_path):
     assert done.returncode == 0, done.stderr
     assert len(list((tmp_path / "digests").iterdir())) == 4
     assert "Rank 2 on nodeB made the others wait" in done.stdout
-    assert (tmp_path / "ticket" / "report.json").read_text() == rankdiff(
+    assert (tmp_path / "ticket" / "report.json").read_text() == called(
         "compare", *job.paths, "--format", "json"
     ).stdout
 
@@ -86,7 +86,7 @@ def test_job_array(text, job, tmp_path, first):
 
 
 def test_the_query(text, job, tmp_path):
-    assert rankdiff("digest", *job.paths, "-o", tmp_path / "digests").returncode == 0
+    assert called("digest", *job.paths, "-o", tmp_path / "digests").returncode == 0
     (query,) = re.findall(r"```sql\n(.*?)```", text, re.DOTALL)
     with duckdb.connect() as db:
         rows = db.execute(

@@ -12,8 +12,8 @@ from rankdiff.errors import RankdiffError
 from rankdiff.pipeline import read
 from rankdiff.schema import DIGEST_TABLES
 from rankdiff.simulation import Settings, parse_fault, simulate
+from tests.command import called as rankdiff
 from tests.jobs import late, run
-from tests.test_cli import rankdiff
 
 US = 1_000
 
