@@ -1,26 +1,21 @@
 """How fast large SQLite exports are read: the page reader, SQLite alone, and the bytes of the file.
 
-    python -m benchmarks.reader REPORT...                  time the reading of each, as it is
-    python -m benchmarks.reader REPORT --megabytes 400     ... repeated in time until it has that size
-    python -m benchmarks.reader REPORT... --megabytes 400 --keep DIR   and keep the larger reports
+    python -m benchmarks.reader REPORT...
 
 All in one run, in turn, so that a busy machine slows all alike: look at the ratios. Tables and filters are those
-of `rankdiff compare`: kernels, CUDA calls, and the OS calls of the threads that launch.
+of `rankdiff compare`: kernels, CUDA calls, and the OS calls of the threads that launch. `benchmarks.tile` makes large
+reports.
 """
 
 from __future__ import annotations
 
 import argparse
-import os
-import shutil
-import sqlite3
+import json
 import statistics
 import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Callable, Sequence
-from contextlib import closing
 from pathlib import Path
 
 import pyarrow as pa
@@ -28,62 +23,15 @@ import pyarrow as pa
 from rankdiff.reports import sqlite as product
 from rankdiff.reports.filters import Filter
 from rankdiff.reports.nsys import KERNEL, RUNTIME, SHAPE
-from rankdiff.reports.nvtx import NVTX
 from rankdiff.reports.reader import INTEGER
 from rankdiff.reports.sqlite import SqliteReader
 from rankdiff.reports.threads import OSRT
 
-_KERNEL_COLUMNS = ("start", "end", "deviceId", "contextId", "streamId", "correlationId", "globalPid")
-_API_COLUMNS = ("start", "end", "globalTid", "correlationId", "nameId")
-_OSRT_COLUMNS = ("start", "end", "globalTid", "nameId")
+KERNEL_COLUMNS = ("start", "end", "deviceId", "contextId", "streamId", "correlationId", "globalPid")
+API_COLUMNS = ("start", "end", "globalTid", "correlationId", "nameId")
+OSRT_COLUMNS = ("start", "end", "globalTid", "nameId")
 _OS_CALL = 27
-_REPEATED = (KERNEL, RUNTIME, OSRT, NVTX, "CUPTI_ACTIVITY_KIND_MEMCPY", "CUPTI_ACTIVITY_KIND_MEMSET")
 _ROUNDS = 5
-_PAUSE_NS = 1_000_000  # between two repetitions
-
-
-def _tables(db: sqlite3.Connection) -> list[str]:
-    there = {name for (name,) in db.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
-    return [table for table in _REPEATED if table in there]
-
-
-def period_ns(reports: Sequence[Path]) -> int:
-    """Length of the longest recording, and a pause: ranks of a job must be repeated alike."""
-    longest = 0
-    for report in reports:
-        with closing(sqlite3.connect(f"{report.resolve().as_uri()}?mode=ro", uri=True)) as db:
-            spans = [
-                db.execute(f"SELECT min(start), max(coalesce(end, start)) FROM {table}").fetchone()
-                for table in _tables(db)
-            ]
-        known = [span for span in spans if None not in span]
-        longest = max(longest, max(last for _, last in known) - min(first for first, _ in known))
-    return longest + _PAUSE_NS
-
-
-def enlarge(report: Path, to: Path, times: int, period: int) -> None:
-    """Repeat what a report recorded, one time after the other.
-
-    Times move by the period and correlation ids by their number.
-    """
-    shutil.copyfile(report, to)
-    os.chmod(to, 0o644)
-    with closing(sqlite3.connect(to)) as db:
-        tables = _tables(db)
-        (most,) = db.execute(f"SELECT max(correlationId) FROM {RUNTIME}").fetchone()
-        db.execute("PRAGMA journal_mode = OFF")
-        db.execute("PRAGMA synchronous = OFF")
-        for table in tables:
-            names = [row[1] for row in db.execute(f"PRAGMA table_info({table})")]
-            moved = {name: f"t.{name} + n.i * {period}" for name in ("start", "end") if name in names}
-            if "correlationId" in names:
-                moved["correlationId"] = f"t.correlationId + n.i * {most + 1}"
-            columns = ", ".join(moved.get(name, f"t.{name}") for name in names)
-            db.execute(
-                f"INSERT INTO {table} WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n "
-                f"WHERE i < {times}) SELECT {columns} FROM n CROSS JOIN (SELECT * FROM {table}) t"
-            )
-            db.commit()
 
 
 def reads(reader: SqliteReader) -> list[pa.Table]:
@@ -91,11 +39,11 @@ def reads(reader: SqliteReader) -> list[pa.Table]:
     threads = reader.query(f"SELECT DISTINCT globalTid FROM {RUNTIME} LIMIT 64", (), RUNTIME)
     mine = Filter("globalTid", "in", tuple(thread for (thread,) in threads if thread is not None))
     return [
-        reader.read(KERNEL, dict.fromkeys((*_KERNEL_COLUMNS, "shortName", *SHAPE), INTEGER)),
-        reader.read(RUNTIME, dict.fromkeys(_API_COLUMNS, INTEGER)),
+        reader.read(KERNEL, dict.fromkeys((*KERNEL_COLUMNS, "shortName", *SHAPE), INTEGER)),
+        reader.read(RUNTIME, dict.fromkeys(API_COLUMNS, INTEGER)),
         reader.read(
             OSRT,
-            dict.fromkeys(_OSRT_COLUMNS, INTEGER),
+            dict.fromkeys(OSRT_COLUMNS, INTEGER),
             filters=(Filter("eventClass", "in", (_OS_CALL,)), mine),
         ),
     ]
@@ -152,44 +100,40 @@ def measure(path: Path, rounds: int) -> None:
 def _peak(path: Path, way: str) -> int:
     """Largest memory of a process that reads once, in MiB."""
     done = subprocess.run(
-        [sys.executable, "-m", "benchmarks.reader", "--peak", way, str(path)],
+        [sys.executable, "-m", "benchmarks.reader", "--alone", way, str(path)],
         check=True,
         capture_output=True,
         text=True,
     )
-    return int(done.stdout)
+    return int(json.loads(done.stdout)["peak"])
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run from the command line."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.reader", description=__doc__.splitlines()[0])
     parser.add_argument("report", type=Path, nargs="+")
-    parser.add_argument("--megabytes", type=int, help="repeat each report in time up to this size")
-    parser.add_argument("--keep", type=Path, help="folder for the larger reports")
     parser.add_argument("--rounds", type=int, default=_ROUNDS)
     parser.add_argument(
-        "--peak", choices=list(WAYS), help="only read, in this way, and print the largest memory"
+        "--alone", choices=list(WAYS), help="only read, in this way, and print seconds and memory"
     )
     chosen = parser.parse_args(arguments)
-    if chosen.peak:
-        kept = WAYS[chosen.peak](chosen.report[0])
-        # Not getrusage: its largest memory is that of the parent where that had more.
-        status = Path("/proc/self/status").read_text()
-        print(next(int(line.split()[1]) >> 10 for line in status.splitlines() if line.startswith("VmHWM")))
-        del kept
+    if chosen.alone:
+        print(json.dumps(_alone(WAYS[chosen.alone], chosen.report)))
         return
-    with tempfile.TemporaryDirectory() as scratch:
-        folder = chosen.keep or Path(scratch)
-        folder.mkdir(parents=True, exist_ok=True)
-        largest = max(report.stat().st_size for report in chosen.report)
-        for report in chosen.report:
-            path = report
-            if chosen.megabytes:
-                path = folder / report.name
-                times = max(2, (chosen.megabytes << 20) // largest)
-                enlarge(report, path, times, period_ns(chosen.report))
-            if chosen.rounds:
-                measure(path, chosen.rounds)
+    for report in chosen.report:
+        measure(report, chosen.rounds)
+
+
+def _alone(way: Callable[[Path], list[pa.Table]], reports: Sequence[Path]) -> dict[str, float]:
+    way(reports[0])  # loads the compiled code
+    began, busy = time.perf_counter(), time.process_time()
+    for report in reports:
+        way(report)
+    seconds = {"wall": time.perf_counter() - began, "cpu": time.process_time() - busy}
+    # Not getrusage: its largest memory is that of the parent where that had more.
+    status = Path("/proc/self/status").read_text()
+    peak = next(int(line.split()[1]) >> 10 for line in status.splitlines() if line.startswith("VmHWM"))
+    return {**seconds, "peak": peak}
 
 
 if __name__ == "__main__":

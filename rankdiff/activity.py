@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable
 
 import numpy as np
 import polars as pl
 
+from rankdiff.kernels.grouping import grouped, sums
 from rankdiff.reports.gpu_clock import sm_clock
+from rankdiff.reports.names import top
 from rankdiff.reports.tables import ReportTables
 from rankdiff.reports.threads import Calls
 from rankdiff.schema import CLOCKS, COPIES, HOST_CALLS, SIGNATURES, check
@@ -18,16 +21,13 @@ SMALL_BYTES = 8
 _COUNTED_CLASSES = ("sync", "alloc", "launch")
 _COPY_KINDS = {1: "HtoD", 2: "DtoH", 8: "DtoD", 10: "PtoP"}
 _PAGEABLE, _UNKNOWN_MEMORY = 0, 255
+_TIMES = ("start_ns", "end_ns", "launch_ns")
+_NONE = np.iinfo(np.int64).min  # instead of null
 
 
 def launching_threads(tables: ReportTables, pid: int, device: int) -> list[int]:
     """Threads that launched GPU operations of a rank, sorted."""
-    rows = tables.frame(
-        "SELECT DISTINCT l.thread FROM gpu g JOIN launch l ON l.pid = g.pid AND l.correlation = g.correlation "
-        "WHERE g.pid = ? AND g.device = ? ORDER BY 1",
-        [pid, device],
-    )
-    return rows["thread"].to_list()
+    return tables.gpu_of(pid, device)["launch_tid"].drop_nulls().unique().sort().to_list()
 
 
 def signatures(tables: ReportTables, pid: int, device: int, steps: pl.DataFrame) -> pl.DataFrame:
@@ -40,15 +40,30 @@ def signatures(tables: ReportTables, pid: int, device: int, steps: pl.DataFrame)
     steps : polars.DataFrame
         schema.STEPS.
     """
-    columns = "coalesce(n.name, '') AS kernel, g.grid_x, g.grid_y, g.grid_z, g.block_x, g.block_y, g.block_z"
-    which = "g.kind = 'kernel' AND NOT coalesce(n.communicates, false)"
-    rows = _operations(tables, pid, device, columns, which, steps)
     sides = [f"{what}_{side}" for what in ("grid", "block") for side in "xyz"]
-    summed = rows.group_by("step", "kernel", *sides).agg(count=pl.len().cast(pl.Int64), ns=pl.col("ns").sum())
+    gpu = tables.gpu_of(pid, device)
+    names = tables.kernels
+    other = (gpu["kind"] == "kernel").to_numpy() & ~names.communicates[gpu["name"].to_numpy()]
+    rows = _operations(gpu.select("name", *sides, *_TIMES).filter(pl.Series(other)), steps)
+    # By name, not by number: several entries of an export may be the same text.
+    first_of = {text: row for row, text in reversed(list(enumerate(names.texts)))}
+    kernel = np.array([first_of[text] for text in names.texts])[rows["name"].to_numpy()]
+    keys = [rows["step"].fill_null(_NONE).to_numpy(), kernel]
+    group, first = grouped(np.stack(keys + [rows[side].fill_null(_NONE).to_numpy() for side in sides]))
+    (ns,) = sums(group, first.size, rows["ns"].to_numpy()[None])
     shapes = {
         what: pl.concat_str([f"{what}_{side}" for side in "xyz"], separator="x") for what in ("grid", "block")
     }
-    found = summed.with_columns(**shapes).sort("step", "kernel", *sides)
+    found = (
+        rows.select("step", "name", *sides)[first]
+        .with_columns(
+            kernel=pl.Series(names.texts, dtype=pl.String).gather(kernel[first]),
+            count=pl.Series(np.bincount(group, minlength=first.size), dtype=pl.Int64),
+            ns=pl.Series(ns),
+            **shapes,
+        )
+        .sort("step", "kernel", *sides)
+    )
     return check(found.select(SIGNATURES.names()), SIGNATURES, "signatures")
 
 
@@ -62,8 +77,10 @@ def copies(tables: ReportTables, pid: int, device: int, steps: pl.DataFrame) -> 
     steps : polars.DataFrame
         schema.STEPS.
     """
-    columns = "g.kind AS operation, g.bytes, g.copy_kind, g.source_memory, g.target_memory"
-    rows = _operations(tables, pid, device, columns, "g.kind IN ('memcpy', 'memset')", steps)
+    gpu = tables.gpu_of(pid, device).select(
+        "kind", "bytes", "copy_kind", "source_memory", "target_memory", *_TIMES
+    )
+    rows = _operations(gpu.filter(pl.col("kind").is_in(["memcpy", "memset"])), steps)
     kind = pl.col("copy_kind").replace_strict(_COPY_KINDS, default="other", return_dtype=pl.String)
     host_side = (
         pl.when(pl.col("copy_kind") == 1)
@@ -74,7 +91,7 @@ def copies(tables: ReportTables, pid: int, device: int, steps: pl.DataFrame) -> 
     size = pl.col("bytes").fill_null(0)
     found = (
         rows.with_columns(
-            kind=pl.when(pl.col("operation") == "memset").then(pl.lit("memset")).otherwise(kind),
+            kind=pl.when(pl.col("kind") == "memset").then(pl.lit("memset")).otherwise(kind),
             pageable=pl.when(host_side < _UNKNOWN_MEMORY).then(host_side == _PAGEABLE),
         )
         .group_by("step", "kind", "pageable")
@@ -101,21 +118,25 @@ def host_calls(calls: Calls, threads: Iterable[int], steps: pl.DataFrame) -> pl.
     steps : polars.DataFrame
         schema.STEPS.
     """
-    kinds = pl.DataFrame(
-        {"name": range(len(calls.names)), "call": calls.names, "class": calls.classes},
-        schema={"name": pl.Int64, "call": pl.String, "class": pl.String},
-    ).filter(pl.col("class").is_in(_COUNTED_CLASSES))
-    counted = np.isin(calls.name, kinds["name"].to_numpy()) & np.isin(calls.thread, sorted(threads))
-    start = pl.Series(calls.start[counted])
-    rows = pl.DataFrame(
+    counted = [found in _COUNTED_CLASSES for found in calls.classes]
+    of_name = np.array([*counted, False])  # row -1: a call without name
+    parts = [np.arange(len(calls.thread))[calls.of(thread)] for thread in sorted(set(threads))]
+    rows = np.concatenate(parts) if parts else np.empty(0, np.int64)
+    rows = rows[of_name[calls.name[rows]]]
+    start = calls.start[rows]
+    step = step_at(steps, pl.Series(start))
+    group, first = grouped(np.stack((step.fill_null(_NONE).to_numpy(), calls.name[rows])))
+    (ns,) = sums(group, first.size, (calls.end[rows] - start)[None])
+    name = calls.name[rows][first]
+    found = pl.DataFrame(
         {
-            "name": calls.name[counted],
-            "step": step_at(steps, start),
-            "ns": calls.end[counted] - start.to_numpy(),
+            "step": step.gather(first),
+            "class": pl.Series(calls.classes, dtype=pl.String).gather(name),
+            "call": pl.Series(calls.names, dtype=pl.String).gather(name),
+            "count": pl.Series(np.bincount(group, minlength=first.size), dtype=pl.Int64),
+            "ns": ns,
         }
-    )
-    summed = rows.group_by("step", "name").agg(count=pl.len().cast(pl.Int64), ns=pl.col("ns").sum())
-    found = summed.join(kinds, on="name").sort("step", "class", "call")
+    ).sort("step", "class", "call")
     return check(found.select(HOST_CALLS.names()), HOST_CALLS, "host_calls")
 
 
@@ -144,26 +165,22 @@ def clocks(
     return check(found.select(CLOCKS.names()), CLOCKS, "clocks")
 
 
-def _operations(
-    tables: ReportTables, pid: int, device: int, columns: str, which: str, steps: pl.DataFrame
-) -> pl.DataFrame:
-    """Some columns of some GPU operations with their duration and step, in no particular order."""
-    rows = tables.frame(
-        f"SELECT {columns}, g.end_ns - g.start_ns AS ns, g.start_ns, l.start_ns AS launch_ns FROM gpu g "
-        "LEFT JOIN name n ON n.id = g.name_id "
-        "LEFT JOIN launch l ON l.pid = g.pid AND l.correlation = g.correlation "
-        f"WHERE g.pid = ? AND g.device = ? AND {which}",
-        [pid, device],
-    )
-    return rows.with_columns(step_at(steps, launch_times(rows["launch_ns"], rows["start_ns"])).alias("step"))
+def top_kernels(tables: ReportTables, pid: int, device: int) -> tuple[str, ...]:
+    """Most frequent kernels of a rank."""
+    counts: Counter[str] = Counter()
+    for row, count in tables.gpu_of(pid, device)["name"].value_counts().iter_rows():
+        counts[tables.kernels.texts[row]] += count
+    return top((name, count) for name, count in counts.items() if name)
+
+
+def _operations(gpu: pl.DataFrame, steps: pl.DataFrame) -> pl.DataFrame:
+    """Some GPU operations with their duration and step."""
+    step = step_at(steps, launch_times(gpu["launch_ns"], gpu["start_ns"]))
+    return gpu.with_columns(ns=pl.col("end_ns") - pl.col("start_ns"), step=step)
 
 
 def kernels_launched(tables: ReportTables, pid: int, device: int) -> tuple[int, int]:
     """Kernels of one (process, device), and how many of them have their CUDA call in the export."""
-    rows = tables.frame(
-        "SELECT count(*), count(l.pid) FROM gpu g LEFT JOIN launch l ON l.pid = g.pid AND "
-        "l.correlation = g.correlation WHERE g.kind = 'kernel' AND g.pid = ? AND g.device = ?",
-        [pid, device],
-    )
-    kernels, launched = rows.row(0)
-    return int(kernels), int(launched)
+    gpu = tables.gpu_of(pid, device).select("kind", "launched")
+    launched = gpu.filter(pl.col("kind") == "kernel")["launched"]
+    return len(launched), int(launched.sum())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import numpy.typing as npt
 import polars as pl
 
 from rankdiff.groups import share_out
@@ -13,6 +14,18 @@ from rankdiff.reports.nccl_calls import find_calls
 from rankdiff.reports.tables import ReportTables
 from rankdiff.schema import COLLECTIVES, check
 from rankdiff.steps import launch_times, step_at
+
+_OF_KERNEL = (
+    "device",
+    "start_ns",
+    "end_ns",
+    "stream",
+    "context",
+    "name",
+    "launch_ns",
+    "launch_end_ns",
+    "launch_tid",
+)
 
 
 def find_collectives(tables: ReportTables, pid: int, steps: pl.DataFrame) -> dict[int, pl.DataFrame]:
@@ -30,50 +43,47 @@ def find_collectives(tables: ReportTables, pid: int, steps: pl.DataFrame) -> dic
     dict of int to polars.DataFrame
         schema.COLLECTIVES by device, for every device on which the process ran a kernel.
     """
-    kernels = _kernels(tables, pid)
-    nccl = kernels.filter(pl.col("communicates")).with_row_index("row")
+    kernels = tables.gpu_of(pid).select("kind", *_OF_KERNEL).filter(pl.col("kind") == "kernel")
+    names = tables.kernels
+    communicates = names.communicates[kernels["name"].to_numpy()]
+    nccl = kernels.drop("kind").filter(pl.Series(communicates)).with_row_index("row")
+    name = nccl["name"].to_numpy()
+    nccl = nccl.with_columns(
+        kernel=pl.Series(names.texts, dtype=pl.String).gather(name),
+        kernel_op=pl.Series(names.ops, dtype=pl.String).gather(name),
+    )
     nccl = _with_operation(nccl, find_calls(tables, pid))
     # By the time of the launch, on whatever thread: NCCL is launched from threads without ranges.
     step = step_at(steps, launch_times(nccl["launch_ns"], nccl["start_ns"]))
     nccl = nccl.with_columns(step.alias("step"))
     classes = {op: op_class(op) for op in nccl["op"].unique()}
     nccl = nccl.with_columns(op_class=pl.col("op").replace_strict(classes, return_dtype=pl.String))
+    hashes = names.hashes[kernels["name"].to_numpy()]
+    launched = kernels["launch_ns"].fill_null(kernels["start_ns"]).to_numpy()
     out = {}
     for device in kernels["device"].unique().sort():
-        of_device = pl.col("device") == device
-        mine = nccl.filter(of_device).sort("row").with_columns(_lead_tokens(kernels.filter(of_device)))
+        on_device = (kernels["device"] == device).to_numpy()
+        tokens = _lead_tokens(launched[on_device], communicates[on_device], hashes[on_device])
+        mine = nccl.filter(pl.col("device") == device).sort("row").with_columns(tokens)
         out[int(device)] = check(mine.select(COLLECTIVES.names()), COLLECTIVES, "collectives")
     return out
 
 
-def _kernels(tables: ReportTables, pid: int) -> pl.DataFrame:
-    return tables.frame(
-        "SELECT g.device, g.start_ns, g.end_ns, g.stream, g.context, coalesce(n.name, '') AS kernel, "
-        "coalesce(n.communicates, false) AS communicates, coalesce(n.op, 'unknown') AS kernel_op, "
-        "coalesce(n.hash, 0::UBIGINT) AS hash, l.start_ns AS launch_ns, l.end_ns AS launch_end_ns, "
-        "l.thread AS launch_tid "
-        "FROM gpu g LEFT JOIN name n ON n.id = g.name_id "
-        "LEFT JOIN launch l ON l.pid = g.pid AND l.correlation = g.correlation "
-        "WHERE g.pid = ? AND g.kind = 'kernel' ORDER BY g.start_ns, g.end_ns, g.stream, g.correlation",
-        [pid],
-    )
-
-
-def _lead_tokens(kernels: pl.DataFrame) -> pl.Series:
+def _lead_tokens(
+    launched: I64, communicates: npt.NDArray[np.bool_], hashes: npt.NDArray[np.uint64]
+) -> pl.Series:
     """For each NCCL kernel the wrapping sum of the hashes of the other kernels launched since the one before.
 
     In the order of the launches, which is the program's: kernels of several streams start in another order
     every time. Kernels whose launch was not captured take the place that their start gives them.
     """
-    launched = kernels["launch_ns"].fill_null(kernels["start_ns"]).to_numpy()
     order = np.argsort(launched, kind="stable")
-    is_nccl = kernels["communicates"].to_numpy()
-    hashes = np.where(is_nccl, np.uint64(0), kernels["hash"].to_numpy().astype(np.uint64))[order]
-    so_far = np.cumsum(hashes, dtype=np.uint64)[is_nccl[order]]
+    is_nccl = communicates[order]
+    so_far = np.cumsum(np.where(is_nccl, np.uint64(0), hashes[order]), dtype=np.uint64)[is_nccl]
     before = np.concatenate([np.zeros(1, np.uint64), so_far[:-1]]) if so_far.size else so_far
-    tokens = np.zeros(kernels.height, np.uint64)
-    tokens[order[is_nccl[order]]] = so_far - before
-    return pl.Series("lead_token", tokens[is_nccl], dtype=pl.UInt64)
+    tokens = np.zeros(launched.size, np.uint64)
+    tokens[order[is_nccl]] = so_far - before
+    return pl.Series("lead_token", tokens[communicates], dtype=pl.UInt64)
 
 
 def _with_operation(nccl: pl.DataFrame, calls: pl.DataFrame) -> pl.DataFrame:

@@ -14,7 +14,7 @@ from rankdiff.kernels.intervals import union
 from rankdiff.notes import Note
 from rankdiff.reports.capture import Gpu
 from rankdiff.reports.discover import Report
-from rankdiff.reports.names import DEFAULT_DATA_RANGE, is_graph_launch, top
+from rankdiff.reports.names import DEFAULT_DATA_RANGE, is_graph_launch
 from rankdiff.reports.nsys import RUNTIME, load
 from rankdiff.reports.tables import ReportTables
 from rankdiff.reports.threads import NO_CALLS, Calls, cuda_calls, off_cpu, os_calls, profiler_overhead
@@ -79,6 +79,19 @@ class Digest:
     host_calls: pl.DataFrame  # schema.HOST_CALLS
     copies: pl.DataFrame  # schema.COPIES
     clocks: pl.DataFrame  # schema.CLOCKS
+
+    def columns(self, table: str, *names: str) -> pl.DataFrame:
+        """Some columns of a table, which may cost less than all of them.
+
+        Parameters
+        ----------
+        table : str
+            One of `schema.DIGEST_TABLES`.
+        names : str
+            Its columns, in the order wanted.
+        """
+        found: pl.DataFrame = getattr(self, table)
+        return found.select(names)
 
 
 @dataclass(frozen=True)
@@ -225,6 +238,7 @@ def _info(
 ) -> DigestInfo:
     capture = tables.capture
     gpu = capture.gpus.get((claim.pid, claim.device), Gpu())
+    ranges_of = tables.nvtx_of(claim.pid)
     kernels, launched = activity.kernels_launched(tables, claim.pid, claim.device)
     return DigestInfo(
         claims=claim,
@@ -251,19 +265,9 @@ def _info(
         hidden_by_graphs=_hidden_by_graphs(tables, claim),
         tables=dict(tables.rows),
         data_ranges=found.data_ranges,
-        open_ranges=_count(tables, "SELECT count(*) FROM nvtx WHERE pid = ? AND end_ns IS NULL", claim.pid),
-        top_nvtx=_top(
-            tables,
-            "SELECT regexp_replace(name, '[0-9]+', '#', 'g'), count(*) FROM nvtx WHERE pid = ? GROUP BY 1",
-            claim.pid,
-        ),
-        top_kernels=_top(
-            tables,
-            "SELECT n.name, count(*) FROM gpu g JOIN name n ON n.id = g.name_id "
-            "WHERE g.pid = ? AND g.device = ? GROUP BY 1",
-            claim.pid,
-            claim.device,
-        ),
+        open_ranges=ranges_of["end_ns"].null_count(),
+        top_nvtx=ranges.top_names(tables, claim.pid),
+        top_kernels=activity.top_kernels(tables, claim.pid, claim.device),
         lost_events=tuple(sorted({code for code, pid in capture.lost if pid in (None, claim.pid)})),
         has_diagnostics=capture.has_diagnostics,
         unusable_events=tables.unusable_of(claim.pid),
@@ -277,20 +281,11 @@ def _info(
 
 def _hidden_by_graphs(tables: ReportTables, claim: Claims) -> bool:
     """Say whether graphs ran whose kernels are not in the kernel table."""
-    if _count(tables, "SELECT count(*) FROM gpu WHERE pid = ? AND kind = 'graph'", claim.pid):
+    gpu = tables.gpu_of(claim.pid)
+    if (gpu["kind"] == "graph").any():
         return True
-    if _count(tables, "SELECT count(*) FROM gpu WHERE pid = ? AND graph_node IS NOT NULL", claim.pid):
+    if gpu["graph_node"].null_count() < gpu.height:
         return False
-    calls = tables.frame(
-        "SELECT DISTINCT s.value AS name FROM api a JOIN api_name s ON s.id = a.name_id WHERE a.pid = ?",
-        [claim.pid],
-    )
-    return any(is_graph_launch(name) for name in calls["name"].drop_nulls())
-
-
-def _count(tables: ReportTables, sql: str, *parameters: int) -> int:
-    return int(tables.frame(sql, parameters).item())
-
-
-def _top(tables: ReportTables, sql: str, *parameters: int) -> tuple[str, ...]:
-    return top((name, count) for name, count in tables.frame(sql, parameters).iter_rows() if name)
+    replays = [row for row, name in enumerate(tables.api_names) if name is not None and is_graph_launch(name)]
+    mine = pl.col("thread").is_in(tables.calling_threads(claim.pid))
+    return bool(replays) and not tables.api.filter(mine & pl.col("name").is_in(replays)).is_empty()

@@ -9,12 +9,14 @@ import numpy as np
 import polars as pl
 
 from rankdiff.kernels.intervals import I64, gaps, length_ns, overlap_each, overlap_ns, union
+from rankdiff.ranges import OWN
 from rankdiff.reports.tables import ReportTables
-from rankdiff.reports.threads import Calls
+from rankdiff.reports.threads import NO_NAME, Calls
 from rankdiff.schema import WORK, check
 
 Union = tuple[I64, I64]
 _FOREVER_NS = 1 << 62
+_NO_ID = np.iinfo(np.int64).max
 
 
 @dataclass(frozen=True)
@@ -26,13 +28,14 @@ class Enders:
     thread : (g,) int64
         globalTid; 0 where it is not known, and then the others mean nothing.
     start, end : (g,) int64, ns
-    name_id : (g,) int64
+    name : (g,) int64
+        Row of `ReportTables.api_names`; -1: it has none.
     """
 
     thread: I64
     start: I64
     end: I64
-    name_id: I64
+    name: I64
 
 
 @dataclass(frozen=True)
@@ -119,68 +122,63 @@ def with_causes(
 
 
 def _busy(tables: ReportTables, pid: int, device: int) -> Figures | None:
-    rows = tables.frame(
-        "SELECT g.kind, g.start_ns, g.end_ns, coalesce(n.communicates, false) AS nccl FROM gpu g "
-        "LEFT JOIN name n ON n.id = g.name_id WHERE g.pid = ? AND g.device = ? ORDER BY g.start_ns",
-        [pid, device],
-    )
-    busy = union(rows["start_ns"].to_numpy(), rows["end_ns"].to_numpy())
+    rows = tables.gpu_of(pid, device)
+    start, end = rows["start_ns"].to_numpy(), rows["end_ns"].to_numpy()
+    busy = union(start, end)
     if not busy[0].size:
         return None
     idle = gaps(*busy)
-    nccl = rows.filter(pl.col("nccl"))
     kind = rows["kind"]
-    compute = rows.filter(((kind == "kernel") & ~rows["nccl"]) | (kind == "graph"))
-    copies = rows.filter(kind.is_in(["memcpy", "memset"]))
-    work = pl.concat([_work("compute", compute), _work("copy", copies)])
+    is_nccl = tables.kernels.communicates[rows["name"].to_numpy()]
+    compute = kind.is_in(["kernel", "graph"]).to_numpy() & ~is_nccl
+    copies = kind.is_in(["memcpy", "memset"]).to_numpy()
+    work = pl.concat(
+        [_work("compute", start[compute], end[compute]), _work("copy", start[copies], end[copies])]
+    )
     return Figures(
         pid=pid,
         device=device,
         busy=busy,
         idle=idle,
-        enders=_enders(tables, pid, device, idle[1]),
-        nccl=union(nccl["start_ns"].to_numpy(), nccl["end_ns"].to_numpy()),
+        enders=_enders(rows, idle[1]),
+        nccl=union(start[is_nccl], end[is_nccl]),
         work=check(work, WORK, "work"),
-        nccl_kernels=nccl.height,
-        nccl_ns=int((nccl["end_ns"] - nccl["start_ns"]).sum()),
+        nccl_kernels=int(is_nccl.sum()),
+        nccl_ns=int((end - start)[is_nccl].sum()),
     )
 
 
-def _work(kind: str, rows: pl.DataFrame) -> pl.DataFrame:
-    starts, ends = union(rows["start_ns"].to_numpy(), rows["end_ns"].to_numpy())
-    return pl.DataFrame({"kind": [kind] * starts.size, "start_ns": starts, "end_ns": ends}, schema=WORK)
+def _work(kind: str, start: I64, end: I64) -> pl.DataFrame:
+    starts, ends = union(start, end)
+    of_kind = pl.repeat(kind, starts.size, dtype=pl.String, eager=True)
+    return pl.DataFrame({"kind": of_kind, "start_ns": starts, "end_ns": ends}, schema=WORK)
 
 
-def _enders(tables: ReportTables, pid: int, device: int, gap_ends: I64) -> Enders:
+def _enders(gpu: pl.DataFrame, gap_ends: I64) -> Enders:
     """Launches of the operations that start at the end of each gap; of several the lowest id."""
-    tables.db.register("gap", pl.DataFrame({"end_ns": gap_ends}, schema={"end_ns": pl.Int64}).to_arrow())
-    rows = tables.frame(
-        "SELECT e.end_ns AS gap_end, l.thread, coalesce(l.start_ns, l.end_ns, e.end_ns) AS start_ns, "
-        "coalesce(l.end_ns, e.end_ns) AS end_ns, coalesce(l.name_id, -1) AS name_id "
-        "FROM (SELECT gap.end_ns, min(g.correlation) AS correlation FROM gap "
-        "JOIN gpu g ON g.start_ns = gap.end_ns WHERE g.pid = $1 AND g.device = $2 GROUP BY gap.end_ns) e "
-        "JOIN launch l ON l.pid = $1 AND l.correlation = e.correlation ORDER BY e.end_ns",
-        [pid, device],
-    )
-    tables.db.unregister("gap")
-    at = np.searchsorted(gap_ends, rows["gap_end"].to_numpy())
-    found = {}
-    for name in ("thread", "start_ns", "end_ns", "name_id"):
-        found[name] = np.zeros(gap_ends.size, np.int64)
-        found[name][at] = rows[name].to_numpy()
-    return Enders(found["thread"], found["start_ns"], found["end_ns"], found["name_id"])
+    start = gpu["start_ns"].to_numpy()
+    correlation = gpu["correlation"].fill_null(_NO_ID).to_numpy()
+    # Operations that start together are neighbours.
+    first = np.flatnonzero(np.append(True, start[1:] != start[:-1]))
+    lowest = np.minimum.reduceat(correlation, first)
+    together = np.repeat(np.arange(first.size), np.diff(np.append(first, start.size)))
+    chosen = np.flatnonzero(correlation == lowest[together])
+    ender = np.zeros(first.size, np.int64)
+    ender[together[chosen]] = chosen
+    ending = gpu.select("launched", "launch_ns", "launch_end_ns", "launch_tid", "launch_name")[
+        ender[np.searchsorted(start[first], gap_ends)]
+    ]
+    known, at = ending["launched"], pl.Series(gap_ends)
+    launch_end = ending["launch_end_ns"].zip_with(ending["launch_end_ns"].is_not_null(), at)
+    launch_start = ending["launch_ns"].zip_with(ending["launch_ns"].is_not_null(), launch_end)
+    found = (ending["launch_tid"], launch_start, launch_end, ending["launch_name"].fill_null(NO_NAME))
+    return Enders(*(np.where(known, each.fill_null(0).to_numpy(), 0) for each in found))
 
 
 def _data_ranges(tables: ReportTables, pid: int, data_names: list[str]) -> tuple[Union, int]:
-    hits = pl.DataFrame({"name": data_names}, schema={"name": pl.String})
-    tables.db.register("hit", hits.to_arrow())
-    rows = tables.frame(
-        "SELECT start_ns, coalesce(end_ns, ?) AS end_ns FROM nvtx WHERE pid = ? AND type IN (59, 60) "
-        "AND name IN (SELECT name FROM hit)",
-        [_FOREVER_NS, pid],
-    )
-    tables.db.unregister("hit")
-    return union(rows["start_ns"].to_numpy(), rows["end_ns"].to_numpy()), rows.height
+    loading = OWN & pl.col("name").is_in(tables.codes_of(data_names))
+    rows = tables.nvtx_of(pid).filter(loading)
+    return union(rows["start_ns"].to_numpy(), rows["end_ns"].fill_null(_FOREVER_NS).to_numpy()), rows.height
 
 
 def busy_ns(figures: Figures) -> int:

@@ -10,9 +10,13 @@ import numpy.typing as npt
 import polars as pl
 
 from rankdiff.kernels.intervals import I64
+from rankdiff.reports.names import top
 from rankdiff.reports.nccl_calls import of_nccl
 from rankdiff.reports.tables import ReportTables
 from rankdiff.steps import matching_names
+
+# Ranges that the program made itself. Imported ones (70, 71) do not count in the exact figures either.
+OWN = pl.col("type").is_in([59, 60])
 
 
 @dataclass(frozen=True)
@@ -24,7 +28,7 @@ class Ranges:
     thread, start, end : (n,) int64, times in ns
         Sorted by (thread, start); a range without end lasts to the end of the capture.
     row : (n,) int64
-        Identifies the range for `range_names`.
+        Row in `ReportTables.nvtx`.
     loads_data : (n,) bool
     owners : frozenset of int
         Threads that have ranges of their own, step ranges included.
@@ -59,9 +63,16 @@ def data_range_names(tables: ReportTables, pid: int, data_range: str, fixed_digi
     fixed_digits : bool
         The expression treats all digits alike.
     """
-    names = tables.frame("SELECT DISTINCT name FROM nvtx WHERE pid = ? AND type IN (59, 60)", [pid])["name"]
-    matches = matching_names(names.to_list(), data_range, fixed_digits)
-    return [name for name, match in zip(names, matches, strict=True) if match]
+    names = tables.names_of(tables.nvtx_of(pid).filter(OWN)["name"])
+    return [match.string for match in matching_names(names, data_range, fixed_digits).values()]
+
+
+def top_names(tables: ReportTables, pid: int) -> tuple[str, ...]:
+    """Most frequent names of a process's ranges, whatever numbers are in them."""
+    counts = tables.nvtx_of(pid)["name"].value_counts()
+    alike = tables.nvtx_names.gather(counts["name"]).str.replace_all("[0-9]+", "#")
+    summed = counts.select("count").with_columns(alike).group_by("name").agg(pl.col("count").sum())
+    return top((name, count) for name, count in summed.iter_rows() if name)
 
 
 def loads_in_background(
@@ -84,22 +95,15 @@ def loads_in_background(
     bool
         False also where no CUDA calls were captured, so that nobody knows.
     """
-    if not tables.frame("SELECT count(*) FROM api WHERE pid = ?", [pid]).item():
+    callers = tables.calling_threads(pid)
+    if not callers:
         return False
     if data_names:
-        loading = pl.DataFrame({"name": data_names}, schema={"name": pl.String})
-        tables.db.register("loading", loading.to_arrow())
-        calling = tables.frame(
-            "SELECT count(*) FROM nvtx WHERE pid = $1 AND type IN (59, 60) AND name IN (SELECT name FROM loading) "
-            "AND thread IN (SELECT thread FROM api WHERE pid = $1)",
-            [pid],
-        ).item()
-        tables.db.unregister("loading")
-        return not calling
-    workers = tables.frame(
-        "SELECT DISTINCT name FROM nvtx WHERE type IN (59, 60) AND pid NOT IN (SELECT pid FROM gpu)"
-    )["name"]
-    return any(matching_names(workers.to_list(), data_range, fixed_digits))
+        loading = pl.col("name").is_in(tables.codes_of(data_names))
+        return tables.nvtx_of(pid).filter(OWN & loading & pl.col("thread").is_in(callers)).is_empty()
+    of_gpu = tables.gpu["pid"].unique().to_list()
+    workers = tables.names_of(tables.nvtx.filter(OWN & ~pl.col("pid").is_in(of_gpu))["name"])
+    return bool(matching_names(workers, data_range, fixed_digits))
 
 
 def find_ranges(
@@ -116,28 +120,23 @@ def find_ranges(
     data_names, step_names : list of str
         Names of the data-loading ranges, and names that are no answer to "where was it".
     """
-    application = f"FROM nvtx n WHERE n.pid = $1 AND NOT {of_nccl(tables, pid)}"
-    counts = tables.frame(f"SELECT n.thread, count(*) AS ranges {application} GROUP BY 1 ORDER BY 1", [pid])
+    shown = tables.nvtx.drop("payload", "json").with_row_index("row")
+    mine = shown.filter((pl.col("pid") == pid) & ~of_nccl(tables, pid))
+    counts = mine.group_by("thread").agg(ranges=pl.len()).sort("thread")
     owners = frozenset(counts["thread"].to_list())
     carrier = _carrier(tables, pid, counts)
     wanted = sorted((owners & set(threads)) | {carrier})
-    sets = {
-        "data_name": pl.Series("name", data_names, dtype=pl.String),
-        "step_name": pl.Series("name", step_names, dtype=pl.String),
-        "wanted": pl.Series("thread", wanted, dtype=pl.Int64),
-    }
-    for name, values in sets.items():
-        tables.db.register(name, values.to_frame().to_arrow())
-    rows = tables.frame(
-        "SELECT n.rowid AS row, n.thread, n.start_ns, coalesce(n.end_ns, $2) AS end_ns, "
-        # Imported ranges (70, 71) do not count in the exact figures either.
-        "n.type IN (59, 60) AND n.name IN (SELECT name FROM data_name) AS loads_data "
-        f"{application} AND n.thread IN (SELECT thread FROM wanted) "
-        "AND n.name NOT IN (SELECT name FROM step_name) ORDER BY n.thread, n.start_ns, n.rowid",
-        [pid, tables.capture_end_ns],
+    rows = (
+        mine.filter(pl.col("thread").is_in(wanted) & ~pl.col("name").is_in(tables.codes_of(step_names)))
+        .select(
+            "thread",
+            "start_ns",
+            pl.col("end_ns").fill_null(tables.capture_end_ns),
+            pl.col("row").cast(pl.Int64),
+            loads_data=OWN & pl.col("name").is_in(tables.codes_of(data_names)),
+        )
+        .sort("thread", "start_ns", "row")
     )
-    for name in sets:
-        tables.db.unregister(name)
     return Ranges(
         thread=rows["thread"].to_numpy(),
         start=rows["start_ns"].to_numpy(),
@@ -149,14 +148,6 @@ def find_ranges(
     )
 
 
-def range_names(tables: ReportTables, rows: pl.Series) -> pl.DataFrame:
-    """Names of ranges, ``row`` and ``name``; `rows` are distinct values of `Ranges.row`."""
-    tables.db.register("wanted", rows.alias("row").to_frame().to_arrow())
-    names = tables.frame("SELECT w.row, n.name FROM nvtx n JOIN wanted w ON w.row = n.rowid ORDER BY w.row")
-    tables.db.unregister("wanted")
-    return names
-
-
 def _carrier(tables: ReportTables, pid: int, counts: pl.DataFrame) -> int:
     """Thread with the most ranges: of those that make CUDA calls, else of all; 0 for none.
 
@@ -164,7 +155,6 @@ def _carrier(tables: ReportTables, pid: int, counts: pl.DataFrame) -> int:
     """
     if counts.is_empty():
         return 0
-    callers = tables.frame("SELECT DISTINCT thread FROM api WHERE pid = ?", [pid])["thread"].to_list()
-    calling = counts.filter(pl.col("thread").is_in(callers))
+    calling = counts.filter(pl.col("thread").is_in(tables.calling_threads(pid)))
     best = (counts if calling.is_empty() else calling).sort(["ranges", "thread"], descending=[True, False])
     return int(best["thread"][0])

@@ -189,25 +189,21 @@ def _in_order(frame: pl.DataFrame) -> pl.DataFrame:
 
 
 def _work(tables: ReportTables, claims: Claims, window: tuple[int, int]) -> pl.DataFrame:
-    sides = {
-        what: f"g.{what}_x || 'x' || g.{what}_y || 'x' || g.{what}_z AS {what}" for what in ("grid", "block")
+    gpu, names = tables.gpu_of(claims.pid, claims.device), tables.kernels
+    communicates = pl.Series(names.communicates[gpu["name"].to_numpy()])
+    rows = gpu.filter(_touching(window) & ~communicates)
+    shape = {
+        what: pl.concat_str([f"{what}_{side}" for side in "xyz"], separator="x") for what in ("grid", "block")
     }
-    rows = tables.frame(
-        "SELECT g.start_ns, g.end_ns, g.kind, g.context, g.stream, n.name, "
-        f"{sides['grid']}, {sides['block']}, g.bytes, g.copy_kind "
-        "FROM gpu g LEFT JOIN name n ON n.id = g.name_id WHERE g.pid = $1 AND g.device = $2 "
-        "AND g.end_ns > $3 AND g.start_ns < $4 AND NOT coalesce(n.communicates, false)",
-        [claims.pid, claims.device, *window],
-    )
+    texts = pl.Series([*names.texts[:-1], None], dtype=pl.String)
+    rows = rows.with_columns(name=texts.gather(rows["name"]), **shape).select(WORK_SPANS.names())
     return check(_in_order(rows.cast(WORK_SPANS)), WORK_SPANS, "work spans")
 
 
 def _ranges(tables: ReportTables, pid: int, window: tuple[int, int]) -> pl.DataFrame:
-    rows = tables.frame(
-        f"SELECT n.start_ns, coalesce(n.end_ns, $2) AS end_ns, n.thread, n.name, {of_nccl(tables, pid)} AS nccl "
-        "FROM nvtx n WHERE n.pid = $1 AND coalesce(n.end_ns, $2) > $3 AND n.start_ns < $4",
-        [pid, tables.capture_end_ns, *window],
-    )
+    mine = tables.nvtx_of(pid).with_columns(pl.col("end_ns").fill_null(tables.capture_end_ns))
+    rows = mine.filter(_touching(window)).with_columns(nccl=of_nccl(tables, pid))
+    rows = rows.with_columns(name=tables.nvtx_names.gather(rows["name"])).select(RANGE_SPANS.names())
     kept = rows.filter(pl.col("end_ns") >= pl.col("start_ns"))
     return check(_in_order(kept.cast(RANGE_SPANS)), RANGE_SPANS, "range spans")
 

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
 
 import numpy as np
 import polars as pl
+import pyarrow as pa
 
 from rankdiff.kernels.intervals import I64
 from rankdiff.kernels.nesting import innermost
@@ -15,31 +15,35 @@ from rankdiff.reports.tables import ReportTables
 from rankdiff.schema import STEPS, check
 
 # Between names that occur equally often: the more specific word.
+_KNOWN = {"code": pl.Int64, "name": pl.String, "label": pl.String, "number": pl.Int64}
 _PREFERENCE = ("profilerstep", "train_step", "step", "iteration", "iter", "batch")
 
 
-def matching_names(names: Sequence[str], pattern: str, fixed_digits: bool) -> list[re.Match[str] | None]:
+def matching_names(names: pl.Series, pattern: str, fixed_digits: bool) -> dict[int, re.Match[str]]:
     """Match a pattern at the start of each name.
 
     Parameters
     ----------
-    names : sequence of str
-        Names of ranges, with repetitions.
+    names : polars.Series
+        Names of ranges.
     pattern : str
         A Python regular expression.
     fixed_digits : bool
         The pattern treats all digits alike, so that names that differ in digits only are matched once. Names
         with an operation number (``aten::mm, op_id = 7``) would otherwise be millions of different names.
+
+    Returns
+    -------
+    dict of int to re.Match
+        By row of `names`; those that do not match are left out.
     """
     compiled = re.compile(pattern)
-    if not fixed_digits:
-        seen = {name: compiled.match(name) for name in set(names)}
-        return [seen[name] for name in names]
-    series = pl.Series(names, dtype=pl.String)
-    alike = series.str.replace_all(r"[0-9]", "0")
-    hits = [name for name in alike.unique().to_list() if compiled.match(name)]
-    mask = alike.is_in(hits).to_list()
-    return [compiled.match(name) if hit else None for name, hit in zip(names, mask, strict=True)]
+    rows = pl.Series(range(len(names)), dtype=pl.Int64)
+    if fixed_digits:
+        alike = names.str.replace_all(r"[0-9]", "0")
+        rows = alike.is_in([name for name in alike.unique() if compiled.match(name)]).arg_true()
+    found = ((row, compiled.match(name)) for row, name in zip(rows, names.gather(rows), strict=True))
+    return {row: match for row, match in found if match}
 
 
 def find_steps(
@@ -65,19 +69,18 @@ def find_steps(
         All names that are a step's, chosen or not.
     """
     pattern = step_range or DEFAULT_STEP_RANGE
-    names = tables.frame("SELECT DISTINCT name FROM nvtx WHERE pid = ?", [pid])["name"]
-    matches = matching_names(names.to_list(), pattern, step_range is None)
-    found = [(name, *step_name(match)) for name, match in zip(names, matches, strict=True) if match]
+    mine = tables.nvtx_of(pid)
+    codes = mine["name"].unique().sort()
+    matches = matching_names(tables.nvtx_names.gather(codes), pattern, step_range is None)
+    found = [(codes[row], match.string, *step_name(match)) for row, match in matches.items()]
     if not found:
         return pl.DataFrame(schema=STEPS), None, []
-    known = pl.DataFrame(
-        found, schema={"name": pl.String, "label": pl.String, "number": pl.Int64}, orient="row"
-    )
-    rows = tables.frame(
-        "SELECT name, start_ns, end_ns FROM nvtx WHERE pid = ? ORDER BY start_ns, end_ns DESC", [pid]
-    )
+    known = pl.DataFrame(found, schema=_KNOWN, orient="row")
     ranges = (
-        rows.join(known, on="name", how="inner", maintain_order="left")
+        mine.rename({"name": "code"})
+        .select("code", "start_ns", "end_ns")
+        .join(known, on="code", how="inner", maintain_order="left")
+        .sort("start_ns", "end_ns", descending=[False, True], nulls_last=True, maintain_order=True)
         .with_columns(pl.col("end_ns").fill_null(tables.capture_end_ns))
         .filter(pl.col("end_ns") > pl.col("start_ns"))
     )
@@ -110,14 +113,12 @@ def step_at(steps: pl.DataFrame, times: pl.Series) -> pl.Series:
     polars.Series
         Int64; null where no step contains the moment, or it is null.
     """
-    asked = times.is_not_null().to_numpy()
-    found = np.full(len(times), -1, np.int64)
-    # One track for all: what is asked about often runs on threads that have no ranges.
-    one_track = np.zeros(steps.height, np.int64), np.zeros(int(asked.sum()), np.int64)
-    found[asked] = innermost(
-        one_track[0], steps["start_ns"], steps["end_ns"], one_track[1], times.drop_nulls()
-    )
-    return pl.select(pl.when(pl.lit(pl.Series(found)) >= 0).then(pl.lit(pl.Series(found)))).to_series()
+    moments = times.fill_null(0).to_numpy()
+    # Steps neither nest nor begin together, so the last to begin before a moment is the one, or none is.
+    found = np.searchsorted(steps["start_ns"].to_numpy(), moments, side="right") - 1
+    ends = np.append(steps["end_ns"].to_numpy(), np.iinfo(np.int64).min)  # row -1: before all steps
+    inside = (ends[found] > moments) & times.is_not_null().to_numpy()
+    return pl.Series(pa.array(found, mask=~inside))
 
 
 def launch_times(launches: pl.Series, starts: pl.Series) -> pl.Series:

@@ -1,11 +1,16 @@
-"""Exports read back with sqlite3 alone, to hold them against what a test wrote."""
+"""Exports read back with sqlite3 alone, to hold them against what a test wrote; and what rankdiff keeps of one."""
 
 from __future__ import annotations
 
+import dataclasses
 import sqlite3
 from contextlib import closing
 from pathlib import Path
 from typing import Any
+
+import polars as pl
+
+from rankdiff.reports.tables import ReportTables
 
 KERNELS = """
     SELECT k.start, k."end", s.value, k.streamId, k.correlationId, k.globalPid, k.gridX
@@ -45,3 +50,9 @@ def nccl(path: Path) -> list[Any]:
 def ranges(path: Path, name: str) -> list[Any]:
     """Return the rows of `RANGES` of one name."""
     return [row for row in rows(path, RANGES) if row[2] == name]
+
+
+def stored(tables: ReportTables) -> list[Any]:
+    """Return everything that was read of a report, frames as their rows."""
+    kept = [getattr(tables, each.name) for each in dataclasses.fields(tables) if each.name != "reader"]
+    return [each.rows() if isinstance(each, pl.DataFrame) else each for each in kept]

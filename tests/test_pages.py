@@ -11,17 +11,21 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from rankdiff.kernels.sqlite_pages import REFUSED, leaf_cells, varint
-from rankdiff.kernels.sqlite_records import (
-    AS_INTEGER,
+from rankdiff.kernels.sqlite_pages import (
     AT_LEAST,
     BELOW,
-    DEFAULTED,
-    LENGTH_BITS,
     NONE_OF,
     ONE_OF,
-    ORDINARY,
     PRESENT,
+    REFUSED,
+    leaf_cells,
+    varint,
+)
+from rankdiff.kernels.sqlite_records import (
+    AS_INTEGER,
+    DEFAULTED,
+    LENGTH_BITS,
+    ORDINARY,
     ROWID,
     gather,
     records,
@@ -366,10 +370,13 @@ def leaf(*cells, page_bytes=512):
     return page
 
 
-def found(*pages, room=8):
+def found(*pages, room=8, tests=(), operands=(), ends=None):
     data = np.frombuffer(b"".join(bytes(page) for page in pages), np.uint8)
     cells = np.zeros((4, room), np.int64)
-    count = leaf_cells(data, np.arange(len(pages)) * 512, 512, cells)
+    of_tests = np.array(tests, np.int64).reshape(-1, 4)
+    ends = np.zeros(2, np.int64) if ends is None else ends
+    numbers = np.array(operands, np.int64)
+    count = leaf_cells(data, np.arange(len(pages)) * 512, 512, of_tests, numbers, cells, ends)
     return count if count == REFUSED else cells[:, :count].T.tolist()
 
 
@@ -384,6 +391,47 @@ def test_cells_of_leaves():
     spilled = bytes([0x83, 0x74, 5]) + bytes(39 + 4)  # 500 bytes, of which 39 or up to 477 are here
     (cell,) = found(leaf(spilled + bytes(400)))
     assert cell[1:] == [500, 5, 39 + (500 - 39) % 508 if 39 + (500 - 39) % 508 <= 477 else 39]
+
+
+@pytest.mark.parametrize(
+    ("record", "left_out"),
+    [
+        ([5, 1, 1, 1, 1, 3, 6, 8, 9], False),  # passes
+        ([5, 1, 1, 1, 1, 3, 5, 8, 9], True),
+        ([5, 1, 1, 1, 1, 3, 6, 7, 9], True),
+        ([5, 1, 2, 1, 1, 3, 0, 6, 7, 9], True),
+        ([5, 1, 1, 5, 1, 3, 6, 255, 255, 255, 255, 255, 248, 9], True),
+        ([5, 1, 5, 1, 1, 3, 0, 0, 0, 0, 0, 6, 8, 9], False),
+        ([4, 1, 1, 1, 3, 5, 8], False),  # the fields tested are the last ones: they must fill it
+        ([5, 1, 0, 1, 1, 3, 8, 9], False),  # null, 0, text and floats are for `records`
+        ([5, 1, 8, 1, 1, 3, 8, 9], False),
+        ([5, 1, 17, 1, 1, 3, 65, 66, 8, 9], False),
+        ([5, 7, 1, 1, 1, 0, 0, 0, 0, 0, 0, 0, 0, 5, 8, 9], False),
+        ([5, 1, 1, 10, 1, 3, 5, 9], False),  # broken ones too
+        ([5, 1, 1, 6, 1, 3, 5, 0, 0], False),
+        ([200, 1, 1, 1, 1, 3, 5, 8, 9], False),
+    ],
+    ids=str,
+)
+def test_cells_that_certainly_fail_are_left_out(record, left_out):
+    """Tests: the second field is 6, the third 8 or 9."""
+    tests, operands = [(1, ONE_OF, 0, 1), (2, ONE_OF, 1, 3)], [6, 8, 9]
+    plain = bytes([5, 1, 1, 1, 1, 3, 6, 9, 9])
+    cells = [bytes([len(each), rowid]) + bytes(each) for rowid, each in ((1, plain), (2, record), (3, plain))]
+    ends = np.zeros(2, np.int64)
+    kept = found(leaf(*cells), tests=tests, operands=operands, ends=ends)
+    assert [rowid for _, _, rowid, _ in kept] == ([1, 3] if left_out else [1, 2, 3])
+    assert ends.tolist() == [1, 3]
+
+
+def test_which_tests_are_looked_at_at_once():
+    cell = bytes([14, 7, 4, 1, 1, 28, 5, 9, *b"8 bytes."])
+    ends = np.zeros(2, np.int64)
+    assert found(leaf(cell), tests=[(0, ONE_OF, 0, 8)], operands=range(10, 18), ends=ends) == []
+    assert ends.tolist() == [7, 7]
+    assert len(found(leaf(cell), tests=[(0, ONE_OF, 0, 9)], operands=range(10, 19))) == 1
+    for operator in (NONE_OF, PRESENT, AT_LEAST, BELOW):
+        assert len(found(leaf(cell), tests=[(0, operator, 0, 1)], operands=[5])) == 1
 
 
 @pytest.mark.parametrize(

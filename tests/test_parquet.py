@@ -16,7 +16,8 @@ import pytest
 
 from rankdiff.digest import make_digests
 from rankdiff.errors import ReportError
-from rankdiff.pipeline import gather, read
+from rankdiff.gathering import gather
+from rankdiff.pipeline import read
 from rankdiff.reports.capture import read_capture
 from rankdiff.reports.discover import discover
 from rankdiff.reports.identity import claims
@@ -27,6 +28,7 @@ from rankdiff.reports.reader import BLOB, INTEGER, TEXT
 from rankdiff.simulation import Export
 from tests.folders import to_folder, write_table
 from tests.jobs import run
+from tests.reading import stored
 
 KERNEL = "CUPTI_ACTIVITY_KIND_KERNEL"
 
@@ -295,7 +297,7 @@ def test_a_folder_that_is_no_export(tmp_path):
     found = discover([other, tmp_path / "x_pqtdir", tmp_path / "y_arwdir"])
     assert not found.reports
     told = " ".join(map(str, found.problems))
-    assert "other: a directory, expected an export" in told
+    assert "other: a directory without a report in it" in told
     assert "x_pqtdir: no tables in it" in told
     assert "y_arwdir: no tables in it" in told
     assert "nsys export --type parquetdir --include-blobs=true" in told
@@ -454,8 +456,7 @@ def test_secrets_never_leave_the_files(tmp_path):
     with open_reader(report) as reader:
         everything.append(read_capture(reader))
     with load(report) as tables:
-        stored = [row[0] for row in tables.db.sql("SELECT table_name FROM duckdb_tables()").fetchall()]
-        everything += [tables.frame(f"SELECT * FROM {name}").rows() for name in stored]
+        everything += stored(tables)
     damage_middle(folder / "META_DATA_CAPTURE.parquet")
     everything.append(digests(folder))
     assert secret not in repr(everything)
@@ -535,5 +536,5 @@ def test_no_sql_has_a_bare_end(repository):
     for path in sorted((repository / "rankdiff" / "reports").rglob("*.py")):
         for text in sql_texts(path.read_text(encoding="utf-8")):
             found.setdefault(path.name, []).append(text)
-    assert {"capture.py", "probe.py", "nsys.py"} <= set(found)
+    assert {"capture.py", "nsys.py"} <= set(found)
     assert not [(name, text) for name, texts in found.items() for text in texts if BARE_END.search(text)]

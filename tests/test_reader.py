@@ -30,6 +30,7 @@ from rankdiff.reports.temporary import private_folder, temporary_place
 from rankdiff.simulation import Export
 from tests.folders import to_folder
 from tests.jobs import run
+from tests.reading import stored
 
 NOBODY = 65534
 
@@ -93,7 +94,7 @@ def test_what_is_not_a_report(tmp_path):
     (tmp_path / "b.sqlite").write_bytes(b"QDREP and so on")
     (tmp_path / "c.sqlite").write_bytes(gzip.compress(b"SQLite format 3\x00"))
     (tmp_path / "link.sqlite").symlink_to(tmp_path / "gone.sqlite")
-    (tmp_path / "d.parquet").write_bytes(b"PAR1 and so on")
+    (tmp_path / "folder").mkdir()
     before = sorted(os.listdir(tmp_path))
     assert "no such file" in problem(tmp_path / "gone.sqlite")
     assert "0 bytes" in problem(tmp_path / "empty.sqlite")
@@ -101,8 +102,7 @@ def test_what_is_not_a_report(tmp_path):
     assert "expected an SQLite export" in problem(tmp_path / "b.sqlite")
     assert "gunzip" in problem(tmp_path / "c.sqlite")
     assert "a link to a file that does not exist" in problem(tmp_path / "link.sqlite")
-    assert "a directory" in problem(tmp_path)
-    assert "Give the folder" in problem(tmp_path / "d.parquet")
+    assert "a directory without a report" in problem(tmp_path / "folder")
     assert "not a regular file" in problem("/dev/null")
     assert "cannot be read" in problem("a\0b")
     assert sorted(os.listdir(tmp_path)) == before
@@ -571,9 +571,8 @@ def test_secrets_never_leave_the_file(tmp_path):
         assert set(capture.variables) <= set(VARIABLES)
         everything.append(capture)
     with load(report) as tables:
-        names = [row[0] for row in tables.db.sql("SELECT table_name FROM duckdb_tables()").fetchall()]
-        assert {"gpu", "launch", "nvtx"} <= set(names)
-        everything += [tables.frame(f"SELECT * FROM {name}").rows() for name in names]
+        assert tables.gpu.height == 2
+        everything += stored(tables)
     assert secret not in repr(everything)
     assert "cuda_incomplete" in everything[1][0].info.lost_events
 
@@ -581,8 +580,8 @@ def test_secrets_never_leave_the_file(tmp_path):
 def test_no_extension_is_loaded_and_nothing_is_spilled_here(tmp_path, monkeypatch):
     monkeypatch.setenv("HOME", "/nonexistent")
     monkeypatch.setenv("RANKDIFF_TMP", str(tmp_path / "spill"))
-    with load(report_of(small(tmp_path / "prof_a_0.sqlite"))) as tables:
-        settings = dict(tables.db.sql("SELECT name, value FROM duckdb_settings()").fetchall())
+    with open_engine() as engine:
+        settings = dict(engine.sql("SELECT name, value FROM duckdb_settings()").fetchall())
     assert settings["autoload_known_extensions"] == "false"
     assert settings["autoinstall_known_extensions"] == "false"
     assert settings["temp_directory"].startswith(str(tmp_path / "spill"))

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import polars as pl
+import pytest
+
 from rankdiff.digest import DigestOptions, make_digests
 from rankdiff.reports.discover import discover
 from rankdiff.reports.identity import claims
+from rankdiff.schema import STEPS
 from rankdiff.simulation import Export
+from rankdiff.steps import step_at
 
 
 def steps(path, **options):
@@ -91,3 +96,18 @@ def test_session_times(tmp_path):
         export.kernel(0, 100, "gemm")
         export.nvtx(0, 41, "step 1")
     assert steps(export.path)[1][0][3:] == (0, 41)
+
+
+@pytest.mark.parametrize(
+    ("spans", "expected"),
+    [
+        ([], [None] * 8),
+        ([(-5, 0), (0, 10), (20, 30)], [0, 1, 1, None, None, 2, None, None]),
+        ([(0, 12), (10, 22), (21, 40)], [None, 0, 0, 1, 1, 2, 2, None]),  # crossing: the one that began last
+    ],
+)
+def test_the_step_of_a_moment(spans, expected):
+    columns = {"step": range(len(spans)), "start_ns": [a for a, _ in spans], "end_ns": [b for _, b in spans]}
+    steps = pl.DataFrame(columns, schema={name: STEPS[name] for name in columns})
+    moments = pl.Series([-1, 0, 9, 10, 12, 29, 30, None], dtype=pl.Int64)
+    assert step_at(steps, moments).to_list() == expected

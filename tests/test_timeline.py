@@ -158,6 +158,29 @@ def test_every_class_in_one_gap(tmp_path):
     assert_as_the_twin(export.path)
 
 
+def test_times_before_the_session_are_times(tmp_path):
+    """Only null is null: a negative time is none of the marks that stand for it."""
+    digests = []
+    for name, moved in (("prof_a_0.sqlite", 0), ("prof_a_1.sqlite", -50_000_000)):
+        with Export(tmp_path / name) as export:
+            for step in range(3):
+                at = moved + 1_000_000 * step
+                export.nvtx(at, at + 900_000, f"step {step}")
+                export.kernel(at + 10_000, at + 300_000, "gemm", launch=(at, at + 2_000))
+                export.osrt(at + 300_000, at + 350_000, "read")
+                export.nccl("all_reduce", at + 400_000, at + 600_000, launch=(at + 380_000, at + 390_000))
+        digests.append(digest_one(export))
+        assert_as_the_twin(export.path)
+    at_home, before = digests
+    assert before.info.window_end_ns < 0
+    for name in ("idle", "lead_up", "signatures", "host_calls"):
+        assert getattr(at_home, name).equals(getattr(before, name)), name
+    assert before.collectives["step"].to_list() == [0, 1, 2]
+    for name in ("steps", "work", "gaps"):
+        moved = getattr(before, name).with_columns(pl.col("start_ns", "end_ns") + 50_000_000)
+        assert moved.equals(getattr(at_home, name)), name
+
+
 def test_busy_classes_before_a_collective(tmp_path):
     with exported(tmp_path) as export:
         export.nccl("all_reduce", 0, 10_000)

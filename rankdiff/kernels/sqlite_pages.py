@@ -19,6 +19,15 @@ REFUSED = -1
 
 LONGEST_ROW_BITS = 31  # SQLite's rows have at most 2**31 - 1 bytes
 
+# Kinds of the tests of rows: see `records`.
+ONE_OF, NONE_OF, PRESENT, AT_LEAST, BELOW = 0, 1, 2, 3, 4
+
+_SIZES = (
+    0x88643210  # bytes of a value by serial type, four bits each from the lowest on; 8 and more are apart
+)
+_REAL, _ZERO = 7, 8
+_FEW_OPERANDS = 8
+
 _LEAF = 13
 _HEADER_BYTES = 8  # of a leaf page
 _LONGEST_VARINT, _LONGEST_SIZE = 9, 5
@@ -50,7 +59,27 @@ def varint(data: U8, at: int, end: int) -> tuple[int, int]:
 
 
 @jit
-def leaf_cells(data: U8, pages: I64, page_bytes: int, cells: I64) -> int:
+def size_of(kind: int) -> int:
+    """Bytes of a value of serial type 0 to 7."""
+    return (_SIZES >> (4 * kind)) & 15
+
+
+@jit
+def integer_at(data: U8, at: int, size: int) -> int:
+    """A big-endian integer of 1 to 8 bytes; the caller has tested that eight bytes are there."""
+    # All eight at once and those that belong to others shifted out: sizes change too often to be guessed.
+    high = (byte(data, at) << 24) | (byte(data, at + 1) << 16)
+    high |= (byte(data, at + 2) << 8) | byte(data, at + 3)
+    low = (byte(data, at + 4) << 24) | (byte(data, at + 5) << 16)
+    low |= (byte(data, at + 6) << 8) | byte(data, at + 7)
+    sign = 1 << 31
+    return ((((high ^ sign) - sign) << 32) | low) >> (64 - 8 * size)
+
+
+@jit
+def leaf_cells(
+    data: U8, pages: I64, page_bytes: int, tests: I64, operands: I64, cells: I64, ends: I64
+) -> int:  # fmt: skip
     """Find the cells of table leaves.
 
     Parameters
@@ -61,9 +90,15 @@ def leaf_cells(data: U8, pages: I64, page_bytes: int, cells: I64) -> int:
         Where leaves begin in `data`, in the order of the table; all lie in it as a whole.
     page_bytes : int
         Size of a page, without reserved bytes at its end.
+    tests : (t, 4) int64
+    operands : (o,) int64
+        As for `records`, tests in the order of their fields. Cells of ordinary records that certainly fail one are
+        left out here; all others are for `records` to judge.
     cells : (4, n) int64, written
         For each cell: where its payload begins in `data`, payload bytes, rowid, and how much of the payload is
         here; the rest, if any, is in overflow pages, whose first one's number follows in 4 bytes.
+    ends : (2,) int64, written
+        First and last rowid, those of cells left out included.
 
     Returns
     -------
@@ -72,7 +107,10 @@ def leaf_cells(data: U8, pages: I64, page_bytes: int, cells: I64) -> int:
     """
     most = page_bytes - 35
     least = (page_bytes - 12) * 32 // 255 - 23
+    last_tested = int(tests[-1, 0]) if tests.shape[0] else -1
     count = 0
+    seen = 0
+    before = 0
     for p in range(pages.size):
         page = pages[p]
         end = page + page_bytes
@@ -88,10 +126,14 @@ def leaf_cells(data: U8, pages: I64, page_bytes: int, cells: I64) -> int:
             at = page + ((byte(data, pointer) << 8) | byte(data, pointer + 1))
             if at < first or at >= end:
                 return REFUSED
-            # SQLite reads a size of more than 32 bits, or one padded to nine bytes, by rules of its own.
-            payload, at = varint(data, at, min(end, at + _LONGEST_SIZE))
-            if at < 0 or payload >> LONGEST_ROW_BITS:
-                return REFUSED
+            payload = byte(data, at)
+            if payload < 128:
+                at += 1
+            else:
+                # SQLite reads a size of more than 32 bits, or one padded to nine bytes, by rules of its own.
+                payload, at = varint(data, at, min(end, at + _LONGEST_SIZE))
+                if at < 0 or payload >> LONGEST_ROW_BITS:
+                    return REFUSED
             rowid, at = varint(data, at, end)
             if at < 0:
                 return REFUSED
@@ -102,11 +144,45 @@ def leaf_cells(data: U8, pages: I64, page_bytes: int, cells: I64) -> int:
                     local = least
             if at + local + (4 if local < payload else 0) > end:
                 return REFUSED
-            if count > 0 and rowid <= cells[2, count - 1]:
+            if seen == 0:
+                ends[0] = rowid
+            elif rowid <= before:
                 return REFUSED
+            before = rowid
+            seen += 1
+            # All in one piece, here and not in functions: this is most of the time that reading takes.
+            size = byte(data, at) if local > 0 else 0
+            # A header of small serial types, with fields behind those tested.
+            if last_tested >= 0 and last_tested + 2 < size < 128 and size <= local == payload:
+                place = at + size
+                test = 0
+                failed = False
+                for field in range(last_tested + 1):
+                    kind = byte(data, at + 1 + field)
+                    if kind >= _REAL:
+                        failed = False
+                        break
+                    while test < tests.shape[0] and tests[test, 0] == field:
+                        some = tests[test, 3] - tests[test, 2]
+                        if (
+                            tests[test, 1] == ONE_OF
+                            and some <= _FEW_OPERANDS
+                            and kind > 0
+                            and place + 8 <= end
+                        ):
+                            value = integer_at(data, place, size_of(kind))
+                            hit = False
+                            for k in range(tests[test, 2], tests[test, 3]):
+                                hit |= operands[k] == value
+                            failed |= not hit
+                        test += 1
+                    place += size_of(kind)
+                if failed and place <= at + local:
+                    continue
             cells[0, count] = at
             cells[1, count] = payload
             cells[2, count] = rowid
             cells[3, count] = local
             count += 1
+    ends[1] = before
     return count

@@ -10,19 +10,28 @@ import numpy.typing as npt
 
 from rankdiff.kernels._jit import jit
 from rankdiff.kernels.intervals import I64
-from rankdiff.kernels.sqlite_pages import LONGEST_ROW_BITS, REFUSED, U8, byte, varint
+from rankdiff.kernels.sqlite_pages import (
+    AT_LEAST,
+    LONGEST_ROW_BITS,
+    NONE_OF,
+    ONE_OF,
+    PRESENT,
+    REFUSED,
+    U8,
+    byte,
+    integer_at,
+    size_of,
+    varint,
+)
 
 # Of a column that is read: the class of the values kept, all others being null.
 AS_INTEGER, AS_TEXT, AS_BLOB = 0, 1, 2
 # Of a field of the record.
 ORDINARY, ROWID, DEFAULTED = 0, 1, 2
-# Of a test: see `records`.
-ONE_OF, NONE_OF, PRESENT, AT_LEAST, BELOW = 0, 1, 2, 3, 4
 
 LENGTH_BITS = LONGEST_ROW_BITS  # low bits of where a text or blob is; above them the place of its first byte
 
 _NULL, _REAL, _ZERO, _ONE, _FIRST_BLOB = 0, 7, 8, 9, 12
-_SIZES = np.array([0, 1, 2, 3, 4, 6, 8, 8, 0, 0])  # bytes of a value by serial type
 _MOST_BYTES = 1 << LENGTH_BITS
 
 
@@ -31,21 +40,15 @@ def _integer(data: U8, at: int, kind: int) -> int:
     """An integer of serial type 1 to 6, 8 or 9."""
     if kind >= _ZERO:
         return kind - _ZERO
-    size = int(_SIZES[kind])
-    if at + 8 > data.size:
-        value = byte(data, at)
-        if value >= 128:
-            value -= 256
-        for i in range(1, size):
-            value = (value << 8) | byte(data, at + i)
-        return value
-    # Eight bytes at once and those that belong to others shifted out: sizes change too often to be guessed.
-    high = (byte(data, at) << 24) | (byte(data, at + 1) << 16)
-    high |= (byte(data, at + 2) << 8) | byte(data, at + 3)
-    low = (byte(data, at + 4) << 24) | (byte(data, at + 5) << 16)
-    low |= (byte(data, at + 6) << 8) | byte(data, at + 7)
-    sign = 1 << 31
-    return ((((high ^ sign) - sign) << 32) | low) >> (64 - 8 * size)
+    size = size_of(kind)
+    if at + 8 <= data.size:
+        return integer_at(data, at, size)
+    value = byte(data, at)
+    if value >= 128:
+        value -= 256
+    for i in range(1, size):
+        value = (value << 8) | byte(data, at + i)
+    return value
 
 
 @jit
@@ -134,11 +137,11 @@ def records(
                 return REFUSED
             kinds[field] = kind
             places[field] = place
-            if kind < _SIZES.size:
-                place += int(_SIZES[kind])
+            if kind < _ZERO:
+                place += size_of(kind)
             elif kind >= _FIRST_BLOB:
                 place += (kind - _FIRST_BLOB) >> 1
-            else:
+            elif kind > _ONE:
                 return REFUSED  # 10 and 11 are reserved
             if place > end:
                 return REFUSED

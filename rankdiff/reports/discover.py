@@ -5,11 +5,11 @@ from __future__ import annotations
 import os
 import re
 import stat
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from rankdiff.errors import ReportError
-from rankdiff.notes import Note
+from rankdiff.notes import Note, counted
 from rankdiff.reports.names import natural_key, report_stem
 from rankdiff.reports.nsys_export import not_exported, nsys_program
 from rankdiff.untrusted import argument, shown
@@ -78,7 +78,11 @@ class Discovery:
     notes: tuple[Note, ...]
 
 
-def discover(paths: Iterable[str | os.PathLike[str]], need_reports: bool = False) -> Discovery:
+def discover(
+    paths: Iterable[str | os.PathLike[str]],
+    need_reports: bool = False,
+    unusable: Callable[[Report], bool] | None = None,
+) -> Discovery:
     """Sort out what each path is.
 
     Parameters
@@ -87,6 +91,8 @@ def discover(paths: Iterable[str | os.PathLike[str]], need_reports: bool = False
         Files and folders of files as given on the command line.
     need_reports : bool
         Digests will not do: there are things that they do not hold.
+    unusable : callable, optional
+        Asked about a digest that lies beside its report: whether the report must be read instead.
 
     Returns
     -------
@@ -106,11 +112,12 @@ def discover(paths: Iterable[str | os.PathLike[str]], need_reports: bool = False
             problems[path] = error
             continue
         if file in seen:
-            notes.append(Note("same_file", f"{path} is the same file as {seen[file]}; counted once"))
+            message = f"{report.name} is the same file as {seen[file]}; counted once"
+            notes.append(Note("same_file", message))
             continue
-        seen[file] = path
+        seen[file] = report.name
         reports.append(report)
-    reports = _one_form_each(reports, notes, need_reports)
+    reports = _one_form_each(reports, notes, need_reports, unusable)
     if need_reports:
         problems |= {report.path: _not_in_digests(report) for report in reports if report.form == DIGEST}
         reports = [report for report in reports if report.form != DIGEST]
@@ -148,8 +155,13 @@ def _not_in_digests(report: Report) -> ReportError:
     )
 
 
-def _one_form_each(reports: list[Report], notes: list[Note], need_reports: bool) -> list[Report]:
-    """Of each report the form that is read best; a digest unless the report has been written since."""
+def _one_form_each(
+    reports: list[Report],
+    notes: list[Note],
+    need_reports: bool,
+    unusable: Callable[[Report], bool] | None,
+) -> list[Report]:
+    """Of each report the form that is read best; a digest unless the report has been written since, or it is unusable."""
     best: dict[tuple[str, str], Report] = {}
     digests = {_report_key(r.path): r for r in reports if r.form == DIGEST}
     unfit = {
@@ -157,19 +169,24 @@ def _one_form_each(reports: list[Report], notes: list[Note], need_reports: bool)
         for r in reports
         if r.form != DIGEST
         and (key := _report_key(r.path)) in digests
-        and (need_reports or r.changed_ns > digests[key].changed_ns)
+        and (
+            need_reports
+            or r.changed_ns > digests[key].changed_ns
+            or (unusable is not None and unusable(digests[key]))
+        )
     }
     for report in sorted(reports, key=lambda each: FORMS.index(each.form)):
         if report.form != DIGEST or _report_key(report.path) not in unfit:
             best.setdefault(_report_key(report.path), report)
-    kept = []
+    kept, twice = [], []
     for report in reports:
         used = best[_report_key(report.path)]
         if used.form == report.form:
             kept.append(report)
         else:
             message = f"{report.name} is the same report as {used.name}, which is read"
-            notes.append(Note("already_exported", message))
+            twice.append(Note("already_exported", message))
+    notes += counted(twice, "reports are given in several forms")
     return kept
 
 

@@ -5,10 +5,13 @@ from __future__ import annotations
 import os
 import uuid
 from collections.abc import Iterator
-
-import duckdb
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
 
 from rankdiff.reports.temporary import temporary_place
+
+if TYPE_CHECKING:
+    import duckdb
 
 _LEAST_MEMORY = 512 << 20
 _sharers = [1]  # processes of this run that read reports at the same time
@@ -27,6 +30,8 @@ def open_engine(share: int = 1, file: str = ":memory:") -> duckdb.DuckDBPyConnec
     temporary folder (never to the working directory, as DuckDB would by itself), in a folder of its own:
     nodes may share the place, and two databases must not share a folder.
     """
+    import duckdb  # takes a while, and SQLite reports do without
+
     return duckdb.connect(
         file,
         config={
@@ -40,6 +45,25 @@ def open_engine(share: int = 1, file: str = ":memory:") -> duckdb.DuckDBPyConnec
             "preserve_insertion_order": "true",
         },
     )
+
+
+@contextmanager
+def interruptible() -> Iterator[None]:
+    """Let a signal end a query as it ends everything else: DuckDB hides what the signal's handler has raised.
+
+    Raises
+    ------
+    KeyboardInterrupt
+        A handler raised something while DuckDB was at work.
+    """
+    import duckdb
+
+    try:
+        yield
+    except (RuntimeError, duckdb.InterruptException) as error:
+        if isinstance(error, duckdb.InterruptException) or str(error) == "Query interrupted":
+            raise KeyboardInterrupt from None
+        raise
 
 
 def usable_cpus() -> int:

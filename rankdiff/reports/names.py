@@ -61,7 +61,8 @@ _NVTX_GROUP = re.compile(r"nccl(groupstart|groupend)\b", re.IGNORECASE)
 _LONGEST_NUMBER = 18  # digits; more do not fit 64 bits
 
 _FILE_ENDING = re.compile(
-    r"(?:\.nsys-rep)?(?:\.(?:sqlite3?|db|digest\.parquet|parquet|nsys-rep|qdrep)|_(?:pqt|arw)dir)$", re.IGNORECASE
+    r"(?:\.nsys-rep)?(?:\.(?:sqlite3?|db|digest\.parquet|parquet|nsys-rep|qdrep)|_(?:pqt|arw)dir)$",
+    re.IGNORECASE,
 )
 _FILE_RANK = re.compile(
     r"prof_(?:(?P<node>.+)_)?(?P<rank>\d{1,6})$", re.IGNORECASE

@@ -11,6 +11,8 @@ from rankdiff.reports.payloads import decode_blobs, decode_json
 from rankdiff.reports.tables import ReportTables
 from rankdiff.schema import check
 
+# But not nccl:all_reduce, which is PyTorch's.
+_NAMED = "^(?i)nccl[a-z]"
 _KINDS = {"group_start": OPEN, "group_end": CLOSE}
 
 # Sorted by (thread, start_ns); of calls that start together OPEN comes first and CLOSE last.
@@ -44,50 +46,47 @@ def find_calls(tables: ReportTables, pid: int) -> pl.DataFrame:
     polars.DataFrame
         CALLS.
     """
-    names = tables.frame("SELECT DISTINCT name FROM nvtx WHERE pid = ? AND name ILIKE 'nccl%'", [pid])
-    known = [(name, op) for name in names["name"] if (op := nvtx_op(name))]
-    if not known:
-        return pl.DataFrame(schema=CALLS)
-    table = {
-        "name": pa.array([name for name, _ in known], pa.string()),
-        "op": pa.array([op for _, op in known], pa.string()),
-        "kind": pa.array([_KINDS.get(op, MEMBER) for _, op in known], pa.int64()),
-    }
-    tables.db.register("nccl_name", pa.table(table))
-    rows = tables.arrow(
-        "SELECT n.thread, n.start_ns, coalesce(n.end_ns, $2) AS end_ns, c.op, c.kind, n.payload, n.json "
-        f"FROM nvtx n JOIN nccl_name c ON c.name = n.name WHERE n.pid = $1 AND {of_nccl(tables, pid)} "
-        "ORDER BY n.thread, n.start_ns, c.kind <> 1, c.kind, n.end_ns DESC",
-        [pid, tables.capture_end_ns],
+    rows = tables.nvtx_of(pid).filter(of_nccl(tables, pid))
+    codes = rows["name"].unique()
+    op = {code: nvtx_op(name) for code, name in zip(codes, tables.nvtx_names.gather(codes), strict=True)}
+    known = [(code, found, _KINDS.get(found, MEMBER)) for code, found in op.items() if found]
+    names = pl.DataFrame(known, schema={"name": pl.Int64, "op": pl.String, "kind": pl.Int64}, orient="row")
+    rows = rows.join(names, on="name", how="inner", maintain_order="left").sort(
+        "thread",
+        "start_ns",
+        pl.col("kind") != OPEN,
+        "kind",
+        "end_ns",
+        descending=[False, False, False, False, True],
+        nulls_last=True,
+        maintain_order=True,
     )
-    tables.db.unregister("nccl_name")
-    calls = pl.DataFrame(rows.select(["thread", "start_ns", "end_ns", "op", "kind"]))
+    rows = rows.with_columns(pl.col("end_ns").fill_null(tables.capture_end_ns))
+    calls = rows.select("thread", "start_ns", "end_ns", "op", "kind")
     payloads = _payloads(tables, rows).select("comm", "bytes", "root")
     return check(pl.concat([calls, payloads], how="horizontal"), CALLS, "calls")
 
 
-def of_nccl(tables: ReportTables, pid: int) -> str:
-    """SQL condition that a row of `nvtx`, called n, is one of NCCL's own ranges.
+def of_nccl(tables: ReportTables, pid: int) -> pl.Expr:
+    """Condition that a row of `ReportTables.nvtx` is one of NCCL's own ranges.
 
     Windowed exports lose the row that names the domain; then the name of the range must do, but not in a
     domain that has another name.
     """
-    domains = tables.frame("SELECT domain, name FROM domain WHERE pid = ?", [pid])
+    domains = tables.domains.filter(pl.col("pid") == pid)
     nccl = domains.filter(pl.col("name") == "NCCL")["domain"].unique().sort().to_list()
     others = domains["domain"].unique().sort().to_list()
     if nccl:
-        return f"n.domain IN ({', '.join(map(str, nccl))})"
-    named = "regexp_matches(n.name, '(?i)^nccl[a-z]')"  # but not nccl:all_reduce, which is PyTorch's
-    return f"({named} AND n.domain NOT IN ({', '.join(map(str, others))}))" if others else named
+        return pl.col("domain").is_in(nccl)
+    named = pl.col("name").is_in(tables.nvtx_names.str.contains(_NAMED).arg_true().to_list())
+    return named & ~pl.col("domain").is_in(others) if others else named
 
 
-def _payloads(tables: ReportTables, rows: pa.Table) -> pl.DataFrame:
+def _payloads(tables: ReportTables, rows: pl.DataFrame) -> pl.DataFrame:
     """Payloads of the calls: from the blobs, or from their JSON where there are no blobs."""
-    blobs = pa.concat_arrays(
-        [chunk.cast(pa.binary()) for chunk in rows["payload"].chunks] or [pa.array([], pa.binary())]
-    )
+    blobs = rows["payload"].to_arrow().cast(pa.binary())
     payloads = decode_blobs(blobs, tables.layouts)
-    texts = pl.Series("json", rows["json"], dtype=pl.String)
+    texts = rows["json"]
     if payloads["comm"].null_count() < payloads.height or texts.null_count() == len(texts):
         return payloads
     texts = texts.fill_null("")

@@ -1,4 +1,4 @@
-"""From one export to tables in DuckDB: the place that knows the event tables and their versions.
+"""From one export to tables: the place that knows the event tables and their versions.
 
 Columns are chosen by name, never by position; versions differ in what they have, and a table without rows
 was not captured. All times in the tables made here are session times.
@@ -8,24 +8,27 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import numpy as np
+import polars as pl
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from rankdiff.errors import ReportError
 from rankdiff.notes import Note
 from rankdiff.reports.capture import LATEST_UTC_NS, read_capture
+from rankdiff.reports.columns import framed, give_back, kept, process_ids, rows_of, whole
 from rankdiff.reports.discover import Report
-from rankdiff.reports.engine import open_engine
 from rankdiff.reports.filters import Filter
+from rankdiff.reports.launches import MADE, in_time, launch_columns, launches
 from rankdiff.reports.names import custom_op, is_nccl_kernel, kernel_op, nvtx_op
 from rankdiff.reports.nvtx import NVTX, add_nvtx
 from rankdiff.reports.opening import open_reader
 from rankdiff.reports.payloads import read_layouts
-from rankdiff.reports.reader import INTEGER, TEXT, Reader
-from rankdiff.reports.tables import ReportTables, process_ids
+from rankdiff.reports.reader import INTEGER, Reader
+from rankdiff.reports.tables import API, GPU, NO_KERNELS, KernelNames, ReportTables
+from rankdiff.schema import check
 
 KERNEL, MEMCPY = "CUPTI_ACTIVITY_KIND_KERNEL", "CUPTI_ACTIVITY_KIND_MEMCPY"
 MEMSET, GRAPH = "CUPTI_ACTIVITY_KIND_MEMSET", "CUPTI_ACTIVITY_KIND_GRAPH_TRACE"
@@ -35,7 +38,6 @@ GPU_TABLES = {"kernel": KERNEL, "memcpy": MEMCPY, "memset": MEMSET, "graph": GRA
 
 # Columns of `gpu` that only some kinds of operations have.
 _OF_SOME_KINDS = {
-    "name_id": "shortName",
     "graph_node": "graphNodeId",
     **{f"{column[:-1]}_{column[-1].lower()}": column for column in SHAPE},
     "bytes": "bytes",
@@ -52,7 +54,7 @@ _EPOCH_LIKE_NS = 10**17  # three years: no session lasts that long, so these are
 
 
 def load(report: Report, comm_regex: str | None = None) -> ReportTables:
-    """Read one report into DuckDB.
+    """Read one report.
 
     Parameters
     ----------
@@ -68,22 +70,19 @@ def load(report: Report, comm_regex: str | None = None) -> ReportTables:
     """
     reader = open_reader(report)
     try:
-        db = open_engine()
-        try:
-            capture, layouts = read_capture(reader), read_layouts(reader)
-            tables = ReportTables(report, capture, reader, db, layouts, notes=reader.notes)
-            gpu = _gpu_rows(tables)
-            _fix_clock(tables, gpu)
-            _add_gpu(tables, _usable_rows(tables, gpu), comm_regex)
-            _add_api(tables)
-            add_nvtx(tables)
-            tables.capture_end_ns = _last(tables)
-        except BaseException:
-            db.close()
-            raise
+        capture, layouts = read_capture(reader), read_layouts(reader)
+        tables = ReportTables(report, capture, reader, layouts, notes=reader.notes)
+        gpu = _gpu_rows(tables)
+        _fix_clock(tables, gpu)
+        correlation = _add_api(tables)
+        _add_gpu(tables, _usable_rows(tables, gpu), correlation, comm_regex)
+        del gpu, correlation
+        add_nvtx(tables)
+        tables.capture_end_ns = _last(tables)
     except BaseException:
         reader.close()
         raise
+    give_back()
     return tables
 
 
@@ -174,7 +173,7 @@ def _usable_rows(tables: ReportTables, gpu: Mapping[str, pa.Table]) -> dict[str,
     found = {}
     for kind, rows in gpu.items():
         timed = tables.usable(GPU_TABLES[kind], rows, "globalPid")
-        found[kind] = rows.filter(pc.and_(timed, rows["deviceId"].is_valid()))
+        found[kind] = kept(rows, pc.and_(timed, rows["deviceId"].is_valid()))
     return found
 
 
@@ -197,13 +196,36 @@ def _fix_clock(tables: ReportTables, gpu: Mapping[str, pa.Table]) -> None:
         tables.notes.append(Note("times_taken_as_utc", message))
 
 
-def _add_gpu(tables: ReportTables, gpu: Mapping[str, pa.Table], comm_regex: str | None) -> None:
-    parts = []
+def _add_api(tables: ReportTables) -> pa.Array:
+    """Add the CUDA calls and return their correlation ids."""
+    reader = tables.reader
+    columns = dict.fromkeys(("start", "end", "globalTid", "correlationId", "nameId"), INTEGER)
+    rows = reader.read(RUNTIME, columns, required=("start", "end", "globalTid", "correlationId"))
+    if reader.has(RUNTIME):
+        tables.rows[RUNTIME] = rows.num_rows
+    tables.usable(RUNTIME, rows, "globalTid")  # these calls launch all the same; `cuda_calls` leaves them out
+    named = reader.strings(pc.unique(rows["nameId"].drop_null()).to_numpy())
+    tables.api_names = tuple(named["value"].to_pylist())
+    columns = {
+        "thread": rows["globalTid"],
+        "start_ns": tables.session(rows["start"]),
+        "end_ns": tables.session(rows["end"]),
+        "name": rows_of(named["id"], rows["nameId"]),
+    }
+    tables.api = check(framed(columns), API, "api")
+    # A copy: the column would keep the others in memory.
+    return whole(rows["correlationId"])
+
+
+def _add_gpu(
+    tables: ReportTables, gpu: Mapping[str, pa.Table], correlation: pa.Array, comm_regex: str | None
+) -> None:
+    ids = pc.unique(gpu["kernel"]["shortName"].drop_null())
+    named = tables.reader.strings(ids.to_numpy())
+    tables.kernels = _kernel_names(named["value"].to_pylist(), comm_regex)
+    parts: dict[str, list[pa.Array]] = {name: [] for name in GPU.names()}
     for kind, rows in gpu.items():
-        nothing = pa.nulls(rows.num_rows, INTEGER)
-        there = set(rows.column_names)
         columns = {
-            "kind": pa.array([kind] * rows.num_rows, TEXT),
             "pid": process_ids(rows["globalPid"]),
             "device": rows["deviceId"],
             "start_ns": tables.session(rows["start"]),
@@ -212,74 +234,54 @@ def _add_gpu(tables: ReportTables, gpu: Mapping[str, pa.Table], comm_regex: str 
             "context": rows["contextId"],
             "stream": rows["streamId"],
         }
-        for name, column in _OF_SOME_KINDS.items():
-            columns[name] = rows[column] if column in there else nothing
-        parts.append(pa.table(columns))
-    both = pa.concat_tables(parts)
-    if both["pid"].null_count:
-        only = pa.scalar(unnamed_pid(tables.reader), pa.int64())
-        both = both.set_column(1, "pid", pc.fill_null(both["pid"], only))
-    tables.create("gpu", both)
-    tables.create("name", _kernel_names(tables.reader, gpu["kernel"]["shortName"], comm_regex))
+        columns |= {
+            name: rows[column] for name, column in _OF_SOME_KINDS.items() if column in rows.column_names
+        }
+        columns["name"] = (
+            rows_of(named["id"], rows["shortName"]).fill_null(len(named))
+            if kind == "kernel"
+            else pa.chunked_array([np.full(rows.num_rows, len(named))])
+        )
+        for name, chunks in parts.items():
+            if name in columns:
+                chunks += columns[name].chunks
+            elif name not in MADE:
+                chunks.append(pa.nulls(rows.num_rows, INTEGER))
+    # One column after the other: together they would need twice the memory.
+    both = {name: pa.concat_arrays(chunks) for name, chunks in parts.items() if name not in MADE}
+    unnamed = unnamed_pid(tables.reader) if both["pid"].null_count else 0
+    both["pid"] = both["pid"].fill_null(unnamed)
+    order = in_time(both)
+    rows = pa.array(order)
+    for name in both:
+        both[name] = both[name].take(rows)
+    kinds = np.repeat(np.arange(len(gpu), dtype=np.uint32), [part.num_rows for part in gpu.values()])
+    call = launches(both["pid"], both["correlation"], tables.api["thread"], correlation)
+    frame = framed(both | launch_columns(call, tables.api))
+    of_kind = pl.Series("kind", list(gpu), dtype=pl.String).gather(kinds[order])
+    tables.gpu = check(frame.with_columns(of_kind).select(GPU.names()), GPU, "gpu")
 
 
-def _kernel_names(reader: Reader, ids: pa.ChunkedArray, comm_regex: str | None) -> pa.Table:
-    """Names of the kernels, which of them communicate, the operation they name, and their hash.
-
-    The hash is the same in every process and for every rank, which string ids are not.
-    """
-    names = reader.strings(pc.unique(ids.drop_null()).to_numpy())
+def _kernel_names(found: Sequence[str | None], comm_regex: str | None) -> KernelNames:
     extra = re.compile(comm_regex) if comm_regex else None
-    texts: list[str] = [text or "" for text in names["value"].to_pylist()]
+    texts = [text or "" for text in found]
     of_nccl = [is_nccl_kernel(text) for text in texts]
     custom = [
         bool(extra and extra.search(text)) and not nccl for text, nccl in zip(texts, of_nccl, strict=True)
     ]
-    hashes = [hashlib.blake2b(text.encode("utf-8", "replace"), digest_size=8).digest() for text in texts]
-    columns = {
-        "id": names["id"],
-        "name": pa.array(texts, TEXT),
-        "communicates": pa.array([a or b for a, b in zip(of_nccl, custom, strict=True)], pa.bool_()),
-        "op": pa.array(
-            [custom_op(text) if own else kernel_op(text) for text, own in zip(texts, custom, strict=True)],
-            TEXT,
+    digests = [hashlib.blake2b(text.encode("utf-8", "replace"), digest_size=8).digest() for text in texts]
+    nameless = NO_KERNELS
+    return KernelNames(
+        texts=(*texts, *nameless.texts),
+        ops=(
+            *(custom_op(text) if own else kernel_op(text) for text, own in zip(texts, custom, strict=True)),
+            *nameless.ops,
         ),
-        "hash": pa.array([int.from_bytes(each, "little") for each in hashes], pa.uint64()),
-    }
-    return pa.table(columns)
-
-
-def _add_api(tables: ReportTables) -> None:
-    reader = tables.reader
-    columns = dict.fromkeys(("start", "end", "globalTid", "correlationId", "nameId"), INTEGER)
-    rows = reader.read(RUNTIME, columns, required=("start", "end", "globalTid", "correlationId"))
-    if reader.has(RUNTIME):
-        tables.rows[RUNTIME] = rows.num_rows
-    tables.usable(RUNTIME, rows, "globalTid")  # these calls launch all the same; `cuda_calls` leaves them out
-    table = {
-        "pid": process_ids(rows["globalTid"]),
-        "thread": rows["globalTid"],
-        "start_ns": tables.session(rows["start"]),
-        "end_ns": tables.session(rows["end"]),
-        "correlation": rows["correlationId"],
-        "name_id": rows["nameId"],
-        "row": pa.array(np.arange(rows.num_rows)),
-    }
-    tables.create("api", pa.table(table))
-    tables.create("api_name", reader.strings(pc.unique(rows["nameId"].drop_null()).to_numpy()))
-    # Correlation ids are unique inside a process only; of several calls with one id the last row counts.
-    tables.db.execute(
-        "CREATE TABLE launch AS "
-        "SELECT pid, correlation, call.thread, call.start_ns, call.end_ns, call.name_id FROM "
-        "(SELECT pid, correlation, arg_max(struct_pack("
-        "thread := thread, start_ns := start_ns, end_ns := end_ns, name_id := name_id), row) AS call "
-        "FROM api WHERE correlation IS NOT NULL AND pid IS NOT NULL GROUP BY pid, correlation)"
+        communicates=np.array([*(a or b for a, b in zip(of_nccl, custom, strict=True)), False]),
+        hashes=np.array([*(int.from_bytes(each, "little") for each in digests), 0], np.uint64),
     )
 
 
 def _last(tables: ReportTables) -> int:
-    last = tables.frame(
-        "SELECT max(t) AS t FROM (SELECT max(end_ns) AS t FROM gpu UNION ALL SELECT max(end_ns) FROM api "
-        "UNION ALL SELECT max(end_ns) FROM nvtx UNION ALL SELECT max(start_ns) FROM nvtx)"
-    )["t"][0]
-    return int(last) if last is not None else 0
+    times = (tables.gpu["end_ns"], tables.api["end_ns"], tables.nvtx["end_ns"], tables.nvtx["start_ns"])
+    return max((last for each in times if isinstance(last := each.max(), int)), default=0)

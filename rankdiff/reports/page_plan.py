@@ -10,6 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
+from rankdiff.kernels import sqlite_pages
 from rankdiff.kernels import sqlite_records as kernel
 from rankdiff.kernels.intervals import I64
 from rankdiff.reports.filters import Filter, quote
@@ -17,11 +18,11 @@ from rankdiff.reports.reader import BLOB, INTEGER, TEXT
 
 _CLASS = {INTEGER: kernel.AS_INTEGER, TEXT: kernel.AS_TEXT, BLOB: kernel.AS_BLOB}
 _OPERATOR = {
-    "in": kernel.ONE_OF,
-    "not in": kernel.NONE_OF,
-    "not null": kernel.PRESENT,
-    ">=": kernel.AT_LEAST,
-    "<": kernel.BELOW,
+    "in": sqlite_pages.ONE_OF,
+    "not in": sqlite_pages.NONE_OF,
+    "not null": sqlite_pages.PRESENT,
+    ">=": sqlite_pages.AT_LEAST,
+    "<": sqlite_pages.BELOW,
 }
 
 
@@ -104,7 +105,7 @@ def plan_of(
         root,
         kinds,
         fields,
-        np.array(tests, np.int64).reshape(-1, 4),
+        np.array(sorted(tests), np.int64).reshape(-1, 4),
         np.array(operands, np.int64),
     )
 

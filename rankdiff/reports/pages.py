@@ -149,8 +149,11 @@ def _chunk(pages: Pages, leaves: I64, plan: Plan) -> _Part:
         raise UnfitError("leaf")
     rows = int(counts.sum())
     cells = room(4 * rows, np.int64).reshape(4, rows)
-    if leaf_cells(data, at, pages.bytes, cells) != rows or rows == 0:
+    ends = np.zeros(2, np.int64)
+    found = leaf_cells(data, at, pages.bytes, plan.tests, plan.operands, cells, ends) if rows else REFUSED
+    if found == REFUSED:
         raise UnfitError("leaf")
+    cells, rows = cells[:, :found].copy() if found < rows else cells, found
     data = _with_overflow(pages, data, cells)
     width = len(plan.kinds)
     values = room(width * rows, np.int64).reshape(width, rows)
@@ -165,7 +168,7 @@ def _chunk(pages: Pages, leaves: I64, plan: Plan) -> _Part:
     for column, (name, kind) in enumerate(plan.kinds.items()):
         of_column = values[column, :count]
         arrays[name] = _array(data, of_column.copy() if spare else of_column, valid[column, :count], kind)
-    return _Part(arrays, count, wrong, int(cells[2, 0]), int(cells[2, -1]))
+    return _Part(arrays, count, wrong, int(ends[0]), int(ends[1]))
 
 
 def _with_overflow(pages: Pages, data: U8, cells: I64) -> U8:

@@ -16,7 +16,7 @@ import numpy as np
 import pyarrow as pa
 
 from rankdiff.errors import ReportError
-from rankdiff.reports.engine import open_engine
+from rankdiff.reports.engine import interruptible, open_engine
 from rankdiff.reports.reader import BLOB, INTEGER, TEXT, DamagedError, Reader, quote
 from rankdiff.reports.table_files import TableFile, kind_of, open_table
 from rankdiff.reports.temporary import private_folder
@@ -142,7 +142,8 @@ class FolderReader(Reader):
             if file.is_parquet and not raw and table not in self._streamed:
                 try:
                     self._make_view(table, file)
-                    return fetch(self._connection.sql(sql, params=list(parameters)))
+                    with interruptible():
+                        return fetch(self._connection.sql(sql, params=list(parameters)))
                 except duckdb.InvalidInputException as error:
                     self._disconnect()
                     if "UTF" not in str(error):
@@ -151,7 +152,8 @@ class FolderReader(Reader):
             self._drop_view(table)
             self._connection.register(table, file.stream(names, raw))
             try:
-                return fetch(self._connection.sql(sql, params=list(parameters)))
+                with interruptible():
+                    return fetch(self._connection.sql(sql, params=list(parameters)))
             finally:
                 self._connection.unregister(table)
         except (duckdb.Error, pa.ArrowException, OSError) as error:

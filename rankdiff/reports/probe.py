@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
-import math
 import re
 from dataclasses import dataclass, replace
+
+import polars as pl
+import pyarrow as pa
 
 from rankdiff.claims import Claims
 from rankdiff.errors import IdentityError, ReportError
 from rankdiff.reports.capture import RANK_VARIABLES, Capture, pid_of, read_capture
+from rankdiff.reports.columns import give_back
 from rankdiff.reports.discover import Report
 from rankdiff.reports.names import file_identity, is_nccl_kernel
 from rankdiff.reports.nsys import GPU_TABLES, NOT_UVM, no_gpu_work, unnamed_pid
 from rankdiff.reports.opening import open_reader
-from rankdiff.reports.reader import Reader
+from rankdiff.reports.reader import INTEGER, Reader
 
 _KNOWN_MAJOR = 3
+_COLUMNS = dict.fromkeys(("globalPid", "deviceId", "shortName", "start", "end"), INTEGER)
 
 
 @dataclass
@@ -65,6 +69,7 @@ def claims(report: Report, rank_regex: str | None = None, comm_regex: str | None
         units = _ranks(_units(reader, extra))
         if not units:
             raise no_gpu_work(reader)
+    give_back()
     return [_claim(report, capture, unit, len(units), pattern) for unit in units]
 
 
@@ -94,30 +99,27 @@ def _units(reader: Reader, extra: re.Pattern[str] | None) -> dict[tuple[int, int
         there = reader.columns(table)
         if not reader.has(table) or not {"start", "end", "deviceId"} <= set(there):
             continue
-        process = '"globalPid"' if "globalPid" in there else "NULL"
-        name = '"shortName"' if kind == "kernel" and "shortName" in there else "NULL"
-        where = '"end" > "start"' + (
-            f" AND {NOT_UVM.sql()}" if kind == "memcpy" and "copyKind" in there else ""
-        )
-        rows = reader.query(
-            # As floats: broken times add up to more than 64 bits hold.
-            f'SELECT {process}, "deviceId", {name}, count(*), sum(CAST("end" AS DOUBLE) - CAST("start" AS DOUBLE)) '
-            f"FROM {reader.source(table)} WHERE {where} GROUP BY 1, 2, 3",
-            (),
-            table,
-        )
-        found = reader.strings([row[2] for row in rows if isinstance(row[2], int)])
+        filters = (NOT_UVM,) if kind == "memcpy" and "copyKind" in there else ()
+        rows = _summed(reader.read(table, _COLUMNS, filters=filters))
+        found = reader.strings([row[2] for row in rows if row[2] is not None] if kind == "kernel" else [])
         texts = dict(zip(found["id"].to_pylist(), found["value"].to_pylist(), strict=True))
         for global_pid, device, name_id, count, ns in rows:
-            if not isinstance(device, int):
-                continue
-            pid = pid_of(global_pid) if isinstance(global_pid, int) else unnamed_pid(reader)
+            pid = unnamed_pid(reader) if global_pid is None else pid_of(global_pid)
             unit = units.setdefault((pid, device), _Unit())
             text = texts.get(name_id) or ""
-            unit.ns += int(ns) if ns is not None and math.isfinite(ns) else 0
+            unit.ns += int(ns)
             unit.graphs += count if kind == "graph" else 0
             unit.nccl += count if is_nccl_kernel(text) or (extra and extra.search(text)) else 0
     return units
+
+
+def _summed(rows: pa.Table) -> list[tuple[int | None, int, int | None, int, float]]:
+    """Process, device, name, number and summed length of the operations that take time."""
+    # As floats: broken times add up to more than 64 bits hold.
+    length = pl.col("end").cast(pl.Float64) - pl.col("start").cast(pl.Float64)
+    taking_time = pl.DataFrame(rows).filter(pl.col("end") > pl.col("start"), pl.col("deviceId").is_not_null())
+    grouped = taking_time.group_by("globalPid", "deviceId", "shortName", maintain_order=True)
+    return grouped.agg(count=pl.len(), ns=length.sum()).rows()
 
 
 def _ranks(units: dict[tuple[int, int], _Unit]) -> list[tuple[int, int]]:

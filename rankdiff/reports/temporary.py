@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import os
 import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import BinaryIO
 
 from rankdiff.errors import RankdiffError
 
@@ -30,6 +33,25 @@ def private_folder() -> str:
             f"{place}: no temporary folder can be made ({error.strerror})",
             "Point RANKDIFF_TMP at a folder with room",
         ) from error
+
+
+@contextmanager
+def temporary_file(path: str) -> Iterator[BinaryIO]:
+    """Write a file in a private folder.
+
+    Raises
+    ------
+    RankdiffError
+        It cannot be written, mostly because the disk is full.
+    """
+    try:
+        with open(path, "wb") as file:
+            yield file
+    except OSError as error:
+        raise RankdiffError(
+            f"{path}: cannot be written ({error.strerror or error})",
+            "Point RANKDIFF_TMP at a folder with room",
+        ) from None
 
 
 def usual_mode(made_for: int) -> int:

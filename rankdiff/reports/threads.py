@@ -5,24 +5,27 @@ The tables behind these are the largest of an export, so the choice of threads i
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
 import polars as pl
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from rankdiff.kernels.intervals import I64
 from rankdiff.reports.call_names import cuda_class, os_class, strip_version
+from rankdiff.reports.columns import give_back, kept, process_ids, rows_of
 from rankdiff.reports.filters import Filter
 from rankdiff.reports.reader import INTEGER
-from rankdiff.reports.tables import ReportTables, process_ids
+from rankdiff.reports.tables import ReportTables
 
 OSRT, OVERHEAD, SCHED = "OSRT_API", "PROFILER_OVERHEAD", "SCHED_EVENTS"
 
 _OS_CALL = 27  # 31 and 32 are markers of zero length
 NO_NAME = -1  # in Calls.name
+NO_THREAD = -1  # instead of null; no globalTid is negative
 
 
 @dataclass(frozen=True)
@@ -39,8 +42,8 @@ class Calls:
         Distinct names, sorted; CUDA calls without their version.
     classes : tuple of (str or None)
         Class of each name: what `call_names` says; None: not in its table.
-    of_id : mapping of int to int
-        Row in `names` by the export's id of the name.
+    row_of : (m,) int64
+        Row in `names` of each of `ReportTables.api_names` (CUDA calls), or of the names of the OS calls.
     """
 
     thread: I64
@@ -49,7 +52,7 @@ class Calls:
     name: I64
     names: tuple[str, ...]
     classes: tuple[str | None, ...]
-    of_id: Mapping[int, int]
+    row_of: I64
 
     @cached_property
     def _rows(self) -> dict[int, slice]:
@@ -61,13 +64,9 @@ class Calls:
         """Rows of one thread."""
         return self._rows.get(thread, slice(0, 0))
 
-    def are(self, kind: str) -> list[int]:
-        """Rows of `names` that are of a class."""
-        return [at for at, found in enumerate(self.classes) if found == kind]
-
 
 _EMPTY = np.empty(0, np.int64)
-NO_CALLS = Calls(_EMPTY, _EMPTY, _EMPTY, _EMPTY, (), (), {})
+NO_CALLS = Calls(_EMPTY, _EMPTY, _EMPTY, _EMPTY, (), (), _EMPTY)
 
 
 def os_calls(tables: ReportTables, threads: Iterable[int]) -> Calls | None:
@@ -92,20 +91,23 @@ def os_calls(tables: ReportTables, threads: Iterable[int]) -> Calls | None:
     )
     if table is None:
         return None
-    table = table.filter(tables.usable(OSRT, table, "globalTid"))
+    table = kept(table, tables.usable(OSRT, table, "globalTid"))
+    named = tables.reader.strings(pc.unique(table["nameId"].drop_null()).to_numpy())
     rows = pl.DataFrame(
         pa.table(
             {
                 "thread": table["globalTid"],
                 "start_ns": tables.session(table["start"]),
                 "end_ns": tables.session(table["end"]),
+                "name": rows_of(named["id"], table["nameId"]),
                 "name_id": table["nameId"],
             }
         )
     )
+    del table
+    give_back()
     rows = rows.sort("thread", "start_ns", "end_ns", "name_id")
-    names = pl.DataFrame(tables.reader.strings(rows["name_id"].drop_nulls().unique().to_numpy()))
-    return _calls(rows, names, str, os_class)
+    return _calls(rows, named["value"].to_pylist(), str, os_class)
 
 
 def cuda_calls(tables: ReportTables, threads: Iterable[int]) -> Calls:
@@ -117,14 +119,18 @@ def cuda_calls(tables: ReportTables, threads: Iterable[int]) -> Calls:
     threads : iterable of int
         globalTid values.
     """
-    wanted = pl.DataFrame({"thread": sorted(set(threads))}, schema={"thread": pl.Int64})
-    tables.db.register("wanted", wanted.to_arrow())
-    rows = tables.frame(
-        "SELECT thread, start_ns, end_ns, name_id FROM api WHERE thread IN (SELECT thread FROM wanted) "
-        "AND end_ns >= start_ns ORDER BY thread, start_ns, end_ns, row"
-    )
-    tables.db.unregister("wanted")
-    return _calls(rows, tables.frame("SELECT id, value FROM api_name"), strip_version, cuda_class)
+    api = tables.api
+    timed = (api["end_ns"] >= api["start_ns"]).fill_null(False).to_numpy()
+    thread = api["thread"].fill_null(NO_THREAD).to_numpy()
+    start, end = api["start_ns"].fill_null(0).to_numpy(), api["end_ns"].fill_null(0).to_numpy()
+    rows = [np.empty(0, np.int64)]
+    for wanted in sorted(set(threads)):
+        mine = np.flatnonzero((thread == wanted) & timed)
+        if np.any(start[mine[1:]] <= start[mine[:-1]]):
+            mine = mine[np.lexsort((end[mine], start[mine]))]  # stable: equal calls keep their order
+        rows.append(mine)
+    chosen = api.select("thread", "start_ns", "end_ns", "name")[np.concatenate(rows)]
+    return _calls(chosen, tables.api_names, strip_version, cuda_class)
 
 
 def off_cpu(tables: ReportTables, threads: Iterable[int]) -> pl.DataFrame:
@@ -174,7 +180,7 @@ def profiler_overhead(tables: ReportTables) -> pl.DataFrame:
     )
     if table is None:
         return pl.DataFrame(schema=dict.fromkeys(("pid", "start_ns", "end_ns"), pl.Int64))
-    table = table.filter(tables.usable(OVERHEAD, table, "globalTid"))
+    table = kept(table, tables.usable(OVERHEAD, table, "globalTid"))
     columns = {
         "pid": process_ids(table["globalTid"]),
         "start_ns": tables.session(table["start"]),
@@ -189,26 +195,22 @@ def _of(threads: Iterable[int]) -> Filter:
 
 def _calls(
     rows: pl.DataFrame,
-    names: pl.DataFrame,
+    texts: Sequence[str | None],
     spell: Callable[[str], str],
     classify: Callable[[str], str | None],
 ) -> Calls:
-    """Build `Calls`: `rows` sorted with ``name_id``, `names` with ``id`` and ``value``."""
-    spelled = {number: spell(text) for number, text in names.iter_rows() if text}
-    distinct = tuple(sorted(set(spelled.values())))
+    """Build `Calls`: `rows` sorted, their ``name`` a row of `texts`."""
+    spelled = [spell(text) if text else None for text in texts]
+    distinct = tuple(sorted({text for text in spelled if text is not None}))
     at = {text: row for row, text in enumerate(distinct)}
-    of_id = {number: at[text] for number, text in spelled.items()}
-    codes = pl.DataFrame(
-        {"name_id": list(of_id), "name": list(of_id.values())},
-        schema={"name_id": pl.Int64, "name": pl.Int64},
-    )
-    coded = rows.join(codes, on="name_id", how="left", maintain_order="left")
+    row_of = np.array([NO_NAME if text is None else at[text] for text in spelled], np.int64)
+    name = rows["name"].fill_null(len(texts)).to_numpy()
     return Calls(
-        thread=coded["thread"].to_numpy(),
-        start=coded["start_ns"].to_numpy(),
-        end=coded["end_ns"].to_numpy(),
-        name=coded["name"].fill_null(NO_NAME).to_numpy(),
+        thread=rows["thread"].to_numpy(),
+        start=rows["start_ns"].to_numpy(),
+        end=rows["end_ns"].to_numpy(),
+        name=np.append(row_of, NO_NAME)[name],
         names=distinct,
         classes=tuple(classify(text) for text in distinct),
-        of_id=of_id,
+        row_of=row_of,
     )
