@@ -109,20 +109,28 @@ def perform(play: Play) -> Played:
     for rank, extra in play.late.items():
         work[:, :, rank] += np.broadcast_to(np.asarray(extra, np.float64), (k,))[:, None] / p
     layers = _layers(play)
+    spread = [_spread(layer, n) for layer in layers]
+    noise = draws.normal(0.0, play.end_jitter_ns, (k, p, n))
     free = np.zeros(n)
     start, end = np.empty((k, p, n)), np.empty((k, p, n))
     for step in range(k):
         for stretch in range(p):
             arrive = free + work[step, stretch]
             start[step, stretch] = arrive
-            for group in layers[stretch]:
-                m = list(group.members)
-                leave = arrive[m].max() + play.transfer_ns
-                end[step, stretch, m] = leave
-            noise = draws.normal(0.0, play.end_jitter_ns, n)
-            end[step, stretch] = np.maximum(end[step, stretch] + noise, start[step, stretch] + 1_000)
-            free = end[step, stretch]
+            members, first, group = spread[stretch]
+            leave = np.maximum.reduceat(arrive[members], first)[group] + play.transfer_ns
+            free = end[step, stretch] = np.maximum(leave + noise[step, stretch], arrive + 1_000)
+    del work, noise
     return _digested(play, start.reshape(k * p, n), end.reshape(k * p, n), layers, draws)
+
+
+def _spread(layer: Sequence[Group], ranks: int) -> tuple[I64, I64, I64]:
+    """Members of all groups of a layer one after the other, where each begins, and the group of every rank."""
+    members = np.concatenate([np.array(g.members, np.int64) for g in layer])
+    sizes = np.array([len(g.members) for g in layer])
+    group = np.empty(ranks, np.int64)
+    group[members] = np.repeat(np.arange(sizes.size), sizes)
+    return members, np.cumsum(sizes) - sizes, group
 
 
 def _layers(play: Play) -> list[list[Group]]:
@@ -158,7 +166,7 @@ def _digested(
 
         keep = np.arange(play.shift.get(r, 0), m - play.short.get(r, 0))
         keep = keep[draws.random(keep.size) >= play.lost_share]
-        groups = [group_of[i % play.per_step][r] for i in range(m)]
+        groups = [here[r] for here in group_of]
         digest = _digest(play, r, on_clock(start[:, r]), on_clock(end[:, r]), groups, keep)
         digests.append(digest)
         identities.append(
@@ -172,15 +180,12 @@ def _digested(
 
 
 def _digest(play: Play, rank: int, start: I64, end: I64, groups: Sequence[Group], keep: I64) -> Digest:
+    """Digest of one rank; `groups` are its communicators by stretch, `keep` the instances in its window."""
     m = keep.size
     launch = start[keep] - _LEAD_NS
-    kinds = pl.DataFrame(
-        {
-            "comm": [groups[i].comm if play.payloads else None for i in keep],
-            "stream": [groups[i].stream for i in keep],
-        },
-        schema={"comm": pl.String, "stream": pl.Int64},
-    )
+    stretch = keep % play.per_step
+    comm = pl.Series([g.comm if play.payloads else None for g in groups], dtype=pl.String)
+    known = "payload" if play.payloads else "kernel"
     step = keep // play.per_step
     first = int(step.min())
     collectives = pl.DataFrame(
@@ -190,25 +195,25 @@ def _digest(play: Play, rank: int, start: I64, end: I64, groups: Sequence[Group]
             "launch_ns": launch,
             "launch_end_ns": launch + 5_000,
             "launch_tid": np.full(m, 1),
-            "stream": kinds["stream"],
+            "stream": np.array([g.stream for g in groups])[stretch],
             "context": np.ones(m, np.int64),
-            "kernel": ["ncclDevKernel_AllReduce_Sum_bf16_RING_LL"] * m,
-            "op": ["all_reduce"] * m,
-            "op_class": ["nxn"] * m,
-            "comm": kinds["comm"],
-            "bytes": [1 << 20 if play.payloads else None] * m,
-            "root": [None] * m,
+            "kernel": pl.repeat("ncclDevKernel_AllReduce_Sum_bf16_RING_LL", m, eager=True),
+            "op": pl.repeat("all_reduce", m, eager=True),
+            "op_class": pl.repeat("nxn", m, eager=True),
+            "comm": comm.gather(stretch),
+            "bytes": pl.repeat(1 << 20 if play.payloads else None, m, dtype=pl.Int64, eager=True),
+            "root": pl.repeat(None, m, dtype=pl.Int64, eager=True),
             "ops_in_group": np.ones(m, np.int64),
-            "op_source": ["payload" if play.payloads else "kernel"] * m,
-            "lead_token": np.asarray(keep % play.per_step, np.uint64),
-            "step": (step - first) if play.step_ranges else [None] * m,
+            "op_source": pl.repeat(known, m, eager=True),
+            "lead_token": stretch.astype(np.uint64),
+            "step": step - first if play.step_ranges else pl.repeat(None, m, dtype=pl.Int64, eager=True),
         },
         schema=COLLECTIVES,
     ).sort("start_ns", "end_ns", "stream")
     steps = pl.DataFrame(schema=STEPS)
     if play.step_ranges:
         number = np.arange(first, int(step.max()) + 1)
-        begin = np.array([start[s * play.per_step] - 2 * _LEAD_NS for s in number])
+        begin = start[number * play.per_step] - 2 * _LEAD_NS
         steps = pl.DataFrame(
             {
                 "step": number - first,
@@ -221,7 +226,8 @@ def _digest(play: Play, rank: int, start: I64, end: I64, groups: Sequence[Group]
         )
     busy_from = np.append(start[keep[0]] - 1_000_000, end[keep][:-1])
     work = pl.DataFrame(
-        {"kind": ["compute"] * m, "start_ns": busy_from, "end_ns": start[keep]}, schema=WORK
+        {"kind": pl.repeat("compute", m, eager=True), "start_ns": busy_from, "end_ns": start[keep]},
+        schema=WORK,
     ).filter(pl.col("end_ns") > pl.col("start_ns"))
     empty = {name: pl.DataFrame(schema=schema) for name, schema in DIGEST_TABLES.items()}
     window = int(busy_from[0]), int(end[keep[-1]])

@@ -26,6 +26,7 @@ KIND_OF = {
     "unknown": "unknown",
 }
 _LEAST = 0.10  # of the step: below that a class is no bottleneck
+_READS = ("read", "pread", "fread")
 _COMMUNICATION = ("exposed_wait", "exposed_transfer")
 _ALIKE = 0.20  # two kinds within a fifth of each other are mixed
 
@@ -187,18 +188,17 @@ def patterns(
             out.append(Pattern(code, text, tuple(sorted(hit)), advice))
 
     idle_share = {r: m["idle"] / max(d.info.idle_ns, 1) / steps for r, d, m in known}
-    reads = {r: _idle(d, call=("read", "pread", "fread")) * idle_share[r] for r, d, _ in known}
+    idle = {r: _idle(d) for r, d, _ in known}
     collect(
         "gaps_under_reads",
-        reads,
+        {r: x.reading * idle_share[r] for r, x in idle.items()},
         "the GPU idles {cost} a step ({share}) while its thread reads files (rank {rank})",
         "prefetch with loader workers, or move the data to node-local storage",
     )
-    launches = {r: _idle(d, cls=("launch",)) * idle_share[r] for r, d, _ in known}
-    short = {r: _median_kernel_ns(d) for r, d, _ in known}
+    launches = {r: x.launching * idle_share[r] for r, x in idle.items()}
     collect(
         "short_kernels",
-        {r: x for r, x in launches.items() if short[r] < 10_000},
+        {r: launches[r] for r, d, _ in known if launches[r] >= bar and _median_kernel_ns(d) < 10_000},
         "short kernels leave launch gaps of {cost} a step ({share}, rank {rank})",
         "CUDA graphs or fusion (torch.compile); larger batches",
     )
@@ -209,10 +209,10 @@ def patterns(
         "copies from and to pageable memory take {cost} a step ({share}, rank {rank})",
         "pin_memory=True and non_blocking=True",
     )
-    syncs = {r: _idle(d, cls=("sync",)) * idle_share[r] for r, d, _ in known}
+    syncs = {r: x.syncing * idle_share[r] for r, x in idle.items()}
     collect(
         "frequent_syncs",
-        {r: x for r, x in syncs.items() if _calls_per_step(known, r) >= 2},
+        {r: syncs[r] for r, d, _ in known if syncs[r] >= bar and _syncs_per_step(d) >= 2},
         "the GPU idles {cost} a step ({share}) around blocking CUDA calls (rank {rank})",
         "take .item(), print(loss) and explicit synchronisation out of the loop",
     )
@@ -248,14 +248,22 @@ def patterns(
     return out
 
 
-def _idle(d: Digest, cls: tuple[str, ...] = (), call: tuple[str, ...] = ()) -> float:
-    t = d.idle
-    if cls:
-        t = t.filter(pl.col("class").is_in(cls))
-    if call:
-        starts = pl.any_horizontal(*(pl.col("call").str.starts_with(c) for c in call))
-        t = t.filter(starts & pl.col("class").is_in(["io", "data_load"]))
-    return float(t["ns"].sum())
+@dataclass(frozen=True)
+class _Idle:
+    """Idle time of a rank by what it was spent in, ns."""
+
+    reading: int = 0  # calls that read files
+    launching: int = 0
+    syncing: int = 0
+
+
+def _idle(d: Digest) -> _Idle:
+    rows = list(d.idle.select("class", "call", "ns").iter_rows())  # some dozens
+    return _Idle(
+        sum(ns for cls, call, ns in rows if cls in ("io", "data_load") and (call or "").startswith(_READS)),
+        sum(ns for cls, _, ns in rows if cls == "launch"),
+        sum(ns for cls, _, ns in rows if cls == "sync"),
+    )
 
 
 def _median_kernel_ns(d: Digest) -> float:
@@ -268,11 +276,11 @@ def _median_kernel_ns(d: Digest) -> float:
 
 
 def _copies(d: Digest, pageable: bool) -> float:
-    return float(d.copies.filter(pl.col("pageable") == pageable)["ns"].sum())
+    return float(d.copies.filter(pl.col("pageable") == pageable)["ns"].sum()) if d.copies.height else 0.0
 
 
-def _calls_per_step(known: Sequence[tuple[int, Digest, dict[str, int]]], rank: int) -> float:
-    d = next(d for r, d, _ in known if r == rank)
+def _syncs_per_step(d: Digest) -> float:
+    """Blocking CUDA calls per step."""
     return float(d.host_calls.filter(pl.col("class") == "sync")["count"].sum()) / max(d.steps.height, 1)
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from rankdiff.kernels.clocks import best_step, theil_sen_slope
+from rankdiff.kernels.clocks import best_step, group_medians, theil_sen_slope
 from rankdiff.matching import Communicator
 
 I64 = NDArray[np.int64]
@@ -33,17 +33,33 @@ class Fit:
 
 
 def node_fits(
-    used: list[tuple[Communicator, F64]], node_of: I64, n_nodes: int, centre: float
+    used: list[tuple[Communicator, I64]], node_of: I64, n_nodes: int, centre: float
 ) -> tuple[list[Fit], list[int]]:
-    """Fit every node; `linked` numbers the sets of nodes that collectives connect."""
+    """Fit every node.
+
+    Parameters
+    ----------
+    used : list of (Communicator, (n, m) int64)
+        With the ends of the instances to fit on, ns on the session clocks; rows are members.
+    node_of : (ranks,) int64
+        Clock of each job rank.
+    n_nodes : int
+    centre : float
+        Time at which offsets are told, ns.
+
+    Returns
+    -------
+    fits : list of Fit
+        Per clock.
+    linked : list of int
+        Number of the set of clocks that collectives connect, per clock.
+    """
+    met = [_by_node(c, ends, node_of) for c, ends in used]
     edges = []
-    for c, ends in used:
-        here = node_of[c.members]
-        present = np.unique(here)
+    for present, sizes, by_node in met:
         if present.size < 2:
             continue
-        by_node = np.stack([np.median(ends[:, here == h], axis=1) for h in present], axis=1)
-        hub = int(np.argmax([(here == h).sum() for h in present]))
+        hub = int(np.argmax(sizes))
         for j in range(present.size):
             if j != hub:
                 d = by_node[:, j] - by_node[:, hub]
@@ -73,24 +89,24 @@ def node_fits(
             h, sign = (p, -1.0) if hub_jumps else (q, 1.0)
             fits[h] = replace(fits[h], step_at=f.step_at, step=sign * f.step)
     for _ in range(3):
-        fits = _refine(used, node_of, fits, centre, linked)
+        fits = _refine(met, fits, centre, linked)
     return fits, linked
 
 
-def _refine(
-    used: list[tuple[Communicator, F64]], node_of: I64, fits: list[Fit], centre: float, linked: list[int]
-) -> list[Fit]:
+def _by_node(c: Communicator, ends: I64, node_of: I64) -> tuple[I64, I64, F64]:
+    """The clocks that meet in a communicator, their members, and (m, clocks) the median end of these."""
+    present, here = np.unique(node_of[c.members], return_inverse=True)
+    return present, np.bincount(here), group_medians(ends, here, present.size)
+
+
+def _refine(met: list[tuple[I64, I64, F64]], fits: list[Fit], centre: float, linked: list[int]) -> list[Fit]:
     """Move every node to the median of all nodes, where three or more meet: one node's noise is not the reference."""
     times: dict[int, list[F64]] = {}
     diffs: dict[int, list[F64]] = {}
-    for c, ends in used:
-        here = node_of[c.members]
-        present = np.unique(here)
+    for present, _, raw in met:
         if present.size < 3:
             continue
-        by_node = np.stack(
-            [_undo(np.median(ends[:, here == h], axis=1), fits[h], centre) for h in present], axis=1
-        )
+        by_node = np.stack([_undo(raw[:, j], fits[h], centre) for j, h in enumerate(present)], axis=1)
         middle = np.median(by_node, axis=1)
         for j, h in enumerate(present):
             times.setdefault(int(h), []).append(middle)

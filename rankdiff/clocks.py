@@ -24,6 +24,8 @@ F64 = NDArray[np.float64]
 
 # A single device's constant end difference above this is no device clock: the session start was inexact.
 _LARGE_SKEW_NS = 500_000
+# Instances whose medians are taken at once.
+_COLUMNS = 512
 
 
 @dataclass(frozen=True)
@@ -102,9 +104,9 @@ def fit_clocks(
     used = []
     for c, skip in zip(communicators, warm_up, strict=True):
         keep = ~skip if (~skip).sum() >= 3 else np.ones_like(skip)
-        used.append((c, c.ends(job)[keep].astype(np.float64)))
-    count = sum(e.shape[0] for _, e in used)
-    centre = float(np.median(np.concatenate([e.ravel() for _, e in used]))) if count else 0.0
+        used.append((c, np.ascontiguousarray(c.by_member(job, "end")[:, keep])))
+    count = sum(e.shape[1] for _, e in used)
+    centre = _middle([e for _, e in used]) if count else 0.0
     fits, linked = node_fits(used, node_of, len(nodes), centre)
     clock = Clock(
         method="ends of N x N collectives, Theil-Sen offset and rate per node"
@@ -125,21 +127,18 @@ def fit_clocks(
         return clock
     clock = _with_end_skew(job, clock, used)
     residuals = _residuals(job, clock, used)
-    everything = np.concatenate([x for x in residuals.values() if x.size])
     clock = replace(
         clock,
-        uncertainty_ns=robust_sigma(everything),
+        uncertainty_ns=robust_sigma(np.concatenate([x for x in residuals.values() if x.size])),
         rank_residual_ns=tuple(
             robust_sigma(residuals[r.index]) if residuals[r.index].size else None for r in job.ranks
         ),
         nodes=tuple(
             replace(
                 n,
-                residual_ns=robust_sigma(
-                    np.concatenate([residuals[r.index] for r in job.ranks if r.clock == n.node])
-                ),
+                residual_ns=robust_sigma(np.concatenate([residuals[int(r)] for r in of_node])),
             )
-            for n in clock.nodes
+            for n, of_node in zip(clock.nodes, _members(node_of, len(nodes)), strict=True)
         ),
     )
     if clock.skew_scale_ns:
@@ -151,14 +150,16 @@ def fit_clocks(
     return replace(clock, notes=_notes(job, clock, linked))
 
 
-def _with_end_skew(job: Job, clock: Clock, used: list[tuple[Communicator, F64]]) -> Clock:
+def _with_end_skew(job: Job, clock: Clock, used: list[tuple[Communicator, I64]]) -> Clock:
     """Take a rank's constant end difference as its device's clock, where it exceeds its own uncertainty."""
     skew = []
     residuals = _residuals(job, clock, used, own_part=True)
-    ranks_on = {n: sum(r.clock == n for r in job.ranks) for n in job.clocks}
+    ranks_on = np.bincount(job.clock_of)
     for r in job.ranks:
         x = residuals[r.index]
-        if x.size < 3 or ranks_on[r.clock] < 2:  # alone on its node, a device cannot be told from the node
+        if (
+            x.size < 3 or ranks_on[job.clock_of[r.index]] < 2
+        ):  # alone on its node, a device cannot be told from the node
             skew.append(0.0)
             continue
         middle = float(np.median(x))
@@ -168,7 +169,7 @@ def _with_end_skew(job: Job, clock: Clock, used: list[tuple[Communicator, F64]])
 
 
 def _residuals(
-    job: Job, clock: Clock, used: list[tuple[Communicator, F64]], own_part: bool = False
+    job: Job, clock: Clock, used: list[tuple[Communicator, I64]], own_part: bool = False
 ) -> dict[int, F64]:
     """Per rank: end less the median end of the *other* members, on the common clock.
 
@@ -177,35 +178,48 @@ def _residuals(
     """
     out: dict[int, list[F64]] = {r.index: [] for r in job.ranks}
     for c, ends in used:
-        common = np.stack(
-            [clock.common(job, int(r), ends[:, j].astype(np.int64)) for j, r in enumerate(c.members)], axis=1
-        ).astype(np.float64)
-        n = c.members.size
+        members = c.members.tolist()
+        common = np.stack([clock.common(job, r, ends[j]) for j, r in enumerate(members)])
+        n = len(members)
         rest = (common - _median_of_others(common)) * ((n - 1) / n if own_part else 1.0)
-        for j, r in enumerate(c.members):
-            out[int(r)].append(rest[:, j])
-    return {r: np.concatenate(x) if x else np.empty(0) for r, x in out.items()}
+        for j, r in enumerate(members):
+            out[r].append(rest[j])
+    return {r: (x[0] if len(x) == 1 else np.concatenate(x)) if x else np.empty(0) for r, x in out.items()}
 
 
-def _median_of_others(x: F64) -> F64:
-    """(m, n) median of each row without the element itself; n >= 2."""
-    n = x.shape[1]
-    order = np.argsort(x, axis=1, kind="stable")
-    place = np.argsort(order, axis=1, kind="stable")
-    ranked = np.take_along_axis(x, order, axis=1)
+def _median_of_others(x: I64) -> F64:
+    """(n, m) median of each column without the element itself; n >= 2."""
+    n, m = x.shape
     low, high = (n - 2) // 2, (n - 1) // 2  # of the n - 1 others
+    at = sorted({low, low + 1, high, high + 1})
+    out = np.empty((n, m))
+    for a in range(0, m, _COLUMNS):
+        part = x[:, a : a + _COLUMNS]
+        ranked = np.partition(part.T, at, axis=1)
 
-    def other(k: int) -> F64:
-        return np.where(place > k, ranked[:, [k]], ranked[:, [k + 1]])
+        def other(k: int, part: I64 = part, ranked: I64 = ranked) -> I64:
+            # Without an element, those above it move down by one.
+            return np.where(part > ranked[:, k], ranked[:, k], ranked[:, k + 1])
 
-    return np.asarray((other(low) + other(high)) / 2)
+        out[:, a : a + _COLUMNS] = (other(low) + other(high)) / 2
+    return out
+
+
+def _middle(ends: Sequence[I64]) -> float:
+    """Median of all ends."""
+    return float(np.median(np.concatenate([e.ravel() for e in ends]), overwrite_input=True))
+
+
+def _members(node_of: I64, nodes: int) -> list[I64]:
+    """Job rank indices on each clock."""
+    order = np.argsort(node_of, kind="stable")
+    return np.split(order, np.searchsorted(node_of[order], np.arange(1, nodes)))
 
 
 def _reference(nodes: list[str], linked: list[int], node_of: I64) -> str | None:
     if not nodes:
         return None
-    sizes = [sum(1 for x in linked if x == h) for h in range(len(nodes))]
-    return nodes[int(np.argmax(sizes))]
+    return nodes[int(np.argmax(np.bincount(linked, minlength=len(nodes))))]
 
 
 def _notes(job: Job, clock: Clock, linked: list[int]) -> tuple[Note, ...]:

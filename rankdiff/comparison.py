@@ -75,6 +75,9 @@ class Comparison:
     judgements: tuple[Judgement, ...]
     waited: tuple[tuple[Waits, ...], ...]  # per island, per communicator
     figures: dict[int, RankFigures]  # by rank number
+    step_parts: tuple[
+        dict[str, I64], ...
+    ]  # per island: make-up of every step (makeup.PARTS), summed over its ranks
     node_delay_ci95_ns: dict[str, tuple[float, float]]  # of the summed delay of a node's ranks
     verdict: Verdict
     quality: JobQuality
@@ -105,7 +108,7 @@ def compare_digests(
     """
     pairs = sorted(zip(identities, digests, strict=True), key=lambda p: p[0].rank)
     notes = [n for i, d in pairs for n in rank_notes(i, d)] + no_data_range(pairs) + unclassified_calls(pairs)
-    usable = [(i, d) for i, d in pairs if d.collectives.filter(d.collectives["op_class"] == "nxn").height]
+    usable = [(i, d) for i, d in pairs if (d.columns("collectives", "op_class")["op_class"] == "nxn").any()]
     job = build_job([d for _, d in usable], [i for i, _ in usable])
     strangers = other_runs(job)
     strangers_out = tuple(job.ranks[r].identity.rank for r in strangers)
@@ -138,8 +141,11 @@ def compare_digests(
     judgements = tuple(judged(job, clock, island, uncertainty, absent, quality, gpus) for island, _ in made)
     judgements = tuple(unless_unresolved(j, unresolved_share(job, groups)) for j in judgements)
     figures: dict[int, RankFigures] = {}
+    step_parts: list[dict[str, I64]] = []
     for (island, waited), judgement in zip(made, judgements, strict=True):
-        figures |= rank_figures(job, clock, island, waited, judgement)
+        found_figures, parts = rank_figures(job, clock, island, waited, judgement)
+        figures |= found_figures
+        step_parts.append(parts)
         notes += judgement.notes
     verdict = _verdict(pairs, job, made, judgements, _slow_transfers(job, made, judgements))
     whole, each, seen = time_spent(job, made, judgements, figures, bool(absent))
@@ -154,6 +160,7 @@ def compare_digests(
         judgements=judgements,
         waited=tuple(waited for _, waited in made),
         figures=figures,
+        step_parts=tuple(step_parts),
         node_delay_ci95_ns=node_intervals(job, [island for island, _ in made]),
         verdict=verdict,
         quality=quality,
@@ -225,7 +232,7 @@ def _island(
         steps=steps,
         delta=delta,
         included=included,
-        unmatched_ns=np.stack([unmatched_nccl(job, clock, r, timed_comms, steps) for r in ranks]),
+        unmatched_ns=unmatched_nccl(job, clock, ranks, timed_comms, steps),
         transfer_ns=_transfer(timed_comms, waited, ranks, steps.size),
     )
     return island, waited

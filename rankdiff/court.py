@@ -61,7 +61,8 @@ class Court:
         self.labels = [x for x, keep in zip(island.steps.labels, island.included, strict=True) if keep]
         nodes = [job.ranks[r].node for r in island.ranks]
         self.node_names = list(dict.fromkeys(nodes))
-        self.node_at = np.array([self.node_names.index(n) for n in nodes])
+        index = {name: h for h, name in enumerate(self.node_names)}
+        self.node_at = np.array([index[n] for n in nodes])
         # With one node, or one rank a node, only ranks can be judged, and get the whole error rate.
         self.judge_nodes = 1 < len(self.node_names) < len(nodes)
         self.alpha = ALPHA / 2 if self.judge_nodes else ALPHA

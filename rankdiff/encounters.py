@@ -153,7 +153,7 @@ def _instances(m: _Meeting, j: int, row: I64) -> pl.DataFrame:
         "step_label": [m.island.steps.labels[k] for k in m.t.step[m.at]],
         "wait_ns": m.w.wait[m.at, j],
         "transfer_ns": m.w.transfer[m.at],
-        "lateness_ns": m.w.lateness[m.at, j],
+        "lateness_ns": m.w.start[m.at, j] - m.w.middle[m.at],
         "last_rank": m.numbers[m.w.last[m.at]],
         "last_ns": m.last_ns,
         "arrow": np.where(m.arrows[:, j], _name(m.number, j), -1),
@@ -164,7 +164,8 @@ def _instances(m: _Meeting, j: int, row: I64) -> pl.DataFrame:
 
 def _late(m: _Meeting, j: int, window: Window) -> pl.DataFrame:
     least = m.judgement.threshold_ns if m.judgement.threshold_ns is not None else _LATE_NS
-    lateness, start = m.w.lateness[m.at, j], m.t.start[m.at, j]
+    start = m.t.start[m.at, j]
+    lateness = start - m.w.middle[m.at]
     keep = (lateness >= least) & (start >= window.start_ns) & (start < window.end_ns)
     table = {
         "at_ns": start[keep] - window.start_ns,

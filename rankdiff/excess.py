@@ -67,9 +67,9 @@ def dense(job: Job, rank: int) -> F64:
         Rows as the rank's N x N arrays, columns as `CLASSES`.
     """
     r = job.ranks[rank]
-    out = np.zeros((r.row.size, len(CLASSES)))
-    position = np.full(r.digest.collectives.height, -1, np.int64)
-    position[r.row] = np.arange(r.row.size)
+    out = np.zeros((r.kind.size, len(CLASSES)))
+    position = np.full(r.height, -1, np.int64)
+    position[r.row] = np.arange(r.kind.size)
     table = r.digest.lead_up
     at = position[table["collective"].to_numpy()]
     code = {c: n for n, c in enumerate(CLASSES)}

@@ -92,9 +92,9 @@ def transfers(job: Job, timed: Sequence[Timed], waited: Sequence[Waits]) -> list
 def _kinds(job: Job, t: Timed) -> list[tuple[str, int | None, NDArray[np.int64]]]:
     """Instances of a communicator by operation and bytes."""
     rank = job.ranks[int(t.comm.members[0])]
-    table = (
-        rank.digest.collectives[rank.row[t.comm.positions[:, 0]]].select("op", "bytes").with_row_index("at")
-    )
+    table = rank.digest.columns("collectives", "op", "bytes")[
+        rank.row[t.comm.positions[:, 0]]
+    ].with_row_index("at")
     out = []
     for (op, size), part in sorted(
         table.group_by("op", "bytes", maintain_order=True),
@@ -102,6 +102,16 @@ def _kinds(job: Job, t: Timed) -> list[tuple[str, int | None, NDArray[np.int64]]
     ):
         out.append((str(op), None if size is None else int(size), part["at"].to_numpy().astype(np.int64)))
     return out
+
+
+@dataclass(frozen=True)
+class _Series:
+    """Transfers of one operation of one size on one communicator, per step."""
+
+    nodes: frozenset[str]
+    usual_ns: float  # median
+    mostly_ns: float  # what they take at least in most steps
+    steps: int
 
 
 def slow_transfers(
@@ -134,7 +144,7 @@ def slow_transfers(
         nodes too, so several are named only as its evidence.
     """
     guilty = set(late)
-    series: dict[tuple[str, int, int, int], list[tuple[frozenset[str], F64]]] = {}
+    series: dict[tuple[str, int, int, int], list[_Series]] = {}
     for t, w, judged in parts:
         if guilty & {int(r) for r in t.comm.members}:
             continue
@@ -146,13 +156,17 @@ def slow_transfers(
             np.add.at(per_step, t.step[at], w.transfer[at])
             used = np.zeros(judged.size, np.bool_)
             used[t.step[at]] = True
-            series.setdefault((op, size, t.comm.members.size, len(nodes)), []).append(
-                (nodes, per_step[judged & used])
-            )
+            known = per_step[judged & used]
+            if known.size:
+                # The slow ones must be slow in most steps, not once.
+                mostly = float(np.quantile(known, 1 - _IN_STEPS))
+                one = _Series(nodes, float(np.median(known)), mostly, int(known.size))
+                series.setdefault((op, size, t.comm.members.size, len(nodes)), []).append(one)
+    blamed = {r.node for r in job.ranks if r.index in guilty}
     found = [
         f
         for node in job.nodes
-        if not any(r.node == node and r.index in guilty for r in job.ranks)
+        if node not in blamed
         if (f := _against_others(job, node, list(series.values()), step_ns, threshold_ns))
     ]
     worst = sorted(found, key=lambda f: -(f.delay_ns_per_step or 0.0))[:1]
@@ -174,24 +188,23 @@ def _company(f: Finding, found: Sequence[Finding]) -> tuple[str, ...]:
 def _against_others(
     job: Job,
     node: str,
-    series: Sequence[Sequence[tuple[frozenset[str], F64]]],
+    series: Sequence[Sequence[_Series]],
     step_ns: float,
     threshold_ns: float,
 ) -> Finding | None:
     excess, ratios, steps = 0.0, [], 0
     for kind in series:
-        inside = [x for nodes, x in kind if node in nodes and x.size]
-        outside = [x for nodes, x in kind if node not in nodes and x.size]
+        inside = [x for x in kind if node in x.nodes]
+        outside = [x for x in kind if node not in x.nodes]
         if not inside or not outside:
             continue
-        usual = float(np.median([np.median(x) for x in outside]))
-        here = float(np.median([np.median(x) for x in inside]))
-        # The slow ones must be slow in most steps, not once.
-        mostly = float(np.median([np.quantile(x, 1 - _IN_STEPS) for x in inside]))
+        usual = float(np.median([x.usual_ns for x in outside]))
+        here = float(np.median([x.usual_ns for x in inside]))
+        mostly = float(np.median([x.mostly_ns for x in inside]))
         if usual > 0 and mostly >= _SLOWER * usual:
             ratios.append(here / usual)
             excess += here - usual
-            steps = max(steps, *(x.size for x in inside))
+            steps = max(steps, *(x.steps for x in inside))
     if not ratios or excess < threshold_ns:
         return None
     ratio = max(ratios)

@@ -9,6 +9,14 @@ from rankdiff.schema import P2P_OPS
 
 _P2P = sorted(P2P_OPS)
 _STREAM = ["context", "stream"]
+_TOLD = {
+    "row": pl.UInt32,
+    "comm": pl.String,
+    "root": pl.Int64,
+    "op": pl.String,
+    "bytes": pl.Int64,
+    "ops_in_group": pl.Int64,
+}
 _STREAM_WEIGHT = 1000  # of a kernel on another communicator's stream, against a name that does not fit
 
 
@@ -35,6 +43,8 @@ def share_out(kernels: pl.DataFrame, calls: pl.DataFrame, sure: pl.DataFrame) ->
     polars.DataFrame
         ``row``, ``op``, ``comm``, ``bytes``, ``root``, ``ops_in_group`` for the kernels that could be told.
     """
+    if kernels.is_empty():
+        return pl.DataFrame(schema=_TOLD)
     shares = _shares(calls)
     # A process that drives several devices has one communicator with one kernel on each of them.
     kernels = kernels.select("row", "device", *_STREAM, "group", "launch_ns", "start_ns", "kernel_op")

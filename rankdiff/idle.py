@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-import polars as pl
-
 from rankdiff.digest import Digest, DigestInfo
 from rankdiff.schema import IDLE_CLASSES
 
@@ -32,7 +30,9 @@ def idle_by_cause(digest: Digest) -> dict[str, int | None]:
         Every class of IDLE_CLASSES, in that order, in ns; None: what would show it was not captured. The
         numbers sum to the rank's idle time.
     """
-    sums = dict(digest.idle.group_by("class").agg(pl.col("ns").sum()).iter_rows())
+    sums: dict[str, int] = {}
+    for name, ns in digest.idle.select("class", "ns").iter_rows():  # some dozens
+        sums[name] = sums.get(name, 0) + ns
     hidden = set(_hidden(digest.info))
     return {name: None if name in hidden else sums.get(name, 0) for name in IDLE_CLASSES}
 

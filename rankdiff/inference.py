@@ -9,8 +9,7 @@ refused and counted.
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -39,9 +38,7 @@ _MOST_CHECKED = 64
 
 def without_payloads(job: Job) -> Job:
     """Return the job as if no report had payloads, so that ranks with and without compare alike."""
-    return replace(
-        job, ranks=tuple(replace(r, token=r.op_token, comm=[None] * len(r.comm)) for r in job.ranks)
-    )
+    return replace(job, ranks=tuple(r.without_payloads() for r in job.ranks))
 
 
 def inferred_groups(job: Job) -> tuple[list[Group], list[Note]]:
@@ -150,16 +147,17 @@ def _world(
 ) -> list[list[int]]:
     """Communicators over all ranks, when every class of the first rank fits one class on every other alike."""
     out = []
+    best: dict[tuple[int, int], Pair] = {}
+    for p in sorted(pairs, key=lambda p: (p.spread, p.b)):
+        if p.broken <= BROKEN_SHARE:
+            best.setdefault((p.a, classes[p.b].rank), p)
     for a in by_rank[ranks[0]]:
-        members = [a]
-        spreads = []
-        for r in ranks[1:]:
-            fit = [p for p in pairs if p.a == a and classes[p.b].rank == r and p.broken <= BROKEN_SHARE]
-            if not fit:
-                return []
-            best = min(fit, key=lambda p: (p.spread, p.b))
-            members.append(best.b)
-            spreads.append(best.spread)
+        found = [best.get((a, r)) for r in ranks[1:]]
+        fit = [p for p in found if p is not None]
+        if len(fit) < len(found):
+            return []
+        members = [a, *(p.b for p in fit)]
+        spreads = [p.spread for p in fit]
         # Members and bystanders would stand apart in two heaps.
         ordered = np.sort(np.maximum(spreads, GRAIN_NS))
         if ordered.size > 1 and (ordered[1:] / ordered[:-1]).max() > APART:
@@ -177,64 +175,86 @@ def _components(classes: list[KernelClass], pairs: list[Pair]) -> tuple[list[lis
         best.setdefault((p.a, classes[p.b].rank), p)
         best.setdefault((p.b, classes[p.a].rank), p)
     mutual = [p for p in good if best[p.a, classes[p.b].rank] is p and best[p.b, classes[p.a].rank] is p]
-    spread = {frozenset((p.a, p.b)): max(p.spread, GRAIN_NS) for p in mutual}
+    net = _Net(mutual)
     groups, rest = [], []
-    todo = _connected(range(len(classes)), spread)
+    todo = net.connected(list(range(len(classes))), np.inf)
     while todo:
         members = todo.pop()
         n = len(members)
-        parts = _heaps(members, spread)
+        inside = net.inside(members)
+        parts = _heaps(members, inside)
         if len(parts) > 1:
             todo += parts
             continue
-        edges = sum(1 for e in spread if e <= set(members))
         one_each = len({classes[i].rank for i in members}) == n
-        if n > 1 and one_each and edges >= 0.9 * n * (n - 1) / 2:
+        if n > 1 and one_each and inside.value.size >= 0.9 * n * (n - 1) / 2:
             groups.append(members)
         else:
             rest += members
     return groups, sorted(rest)
 
 
-def _connected(
-    members: Iterable[int], spread: dict[frozenset[int], float], limit: float = np.inf
-) -> list[list[int]]:
-    """Connected sets over the pairs whose spread does not exceed `limit`."""
-    inside = sorted(members)
-    parent = {i: i for i in inside}
+class _Net:
+    """Pairs of classes with the spread of their ends."""
 
-    def root(i: int) -> int:
-        while parent[i] != i:
-            i = parent[i]
-        return i
+    def __init__(self, pairs: Sequence[Pair]) -> None:
+        ends = {(min(p.a, p.b), max(p.a, p.b)): max(p.spread, GRAIN_NS) for p in pairs}
+        self.low = np.array([a for a, _ in ends], np.int64)
+        self.high = np.array([b for _, b in ends], np.int64)
+        self.value = np.array(list(ends.values()), np.float64)
 
-    for pair, value in spread.items():
-        a, b = sorted(pair)
-        if value <= limit and a in parent and b in parent:
-            low, high = sorted((root(a), root(b)))
-            parent[high] = low
-    sets: dict[int, list[int]] = defaultdict(list)
-    for i in inside:
-        sets[root(i)].append(i)
-    return list(sets.values())
+    def inside(self, members: Sequence[int]) -> _Net:
+        """Keep the pairs between members."""
+        keep = np.isin(self.low, members) & np.isin(self.high, members)
+        out = _Net(())
+        out.low, out.high, out.value = self.low[keep], self.high[keep], self.value[keep]
+        return out
+
+    def connected(self, members: Sequence[int], limit: float) -> list[list[int]]:
+        """Sets of members that pairs with spreads below `limit` connect."""
+        label = {i: [i] for i in sorted(members)}
+        keep = self.value < limit
+        for a, b in zip(self.low[keep].tolist(), self.high[keep].tolist(), strict=True):
+            if a in label and b in label and label[a] is not label[b]:
+                first, second = sorted((label[a], label[b]))
+                first += second
+                for i in second:
+                    label[i] = first
+        sets = {id(found): sorted(found) for found in label.values()}
+        return sorted(sets.values())
+
+    def joints(self) -> list[float]:
+        """Spreads at which connected sets come together as the limit rises, the largest first."""
+        parent: dict[int, int] = {}
+
+        def root(i: int) -> int:
+            while parent.setdefault(i, i) != i:
+                i = parent[i]
+            return i
+
+        found = set()
+        for n in np.argsort(self.value, kind="stable").tolist():
+            a, b = root(int(self.low[n])), root(int(self.high[n]))
+            if a != b:
+                parent[b] = a
+                found.add(float(self.value[n]))
+        return sorted(found, reverse=True)
 
 
-def _heaps(members: list[int], spread: dict[frozenset[int], float]) -> list[list[int]]:
+def _heaps(members: list[int], net: _Net) -> list[list[int]]:
     """Split a set where the ends of its parts agree far better within than between.
 
     Ranks that run in step pass the causality test without being members; their ends scatter more. A split
     counts when every pair within is closer than any pair between by a clear factor, and no part is alone.
     """
-    own = {e: x for e, x in spread.items() if e <= set(members)}
-    for limit in sorted(set(own.values()), reverse=True):
-        parts = _connected(members, own, limit)
-        if len(parts) < 2:
-            continue
+    for limit in net.joints():
+        parts = net.connected(members, limit)
         if any(len(p) < 2 for p in parts):
             return [members]
         where = {i: n for n, p in enumerate(parts) for i in p}
-        within = [x for e, x in own.items() if len({where[i] for i in e}) == 1]
-        between = [x for e, x in own.items() if len({where[i] for i in e}) == 2]
-        if between and max(within) * APART <= min(between):
+        apart = np.array(
+            [where[a] != where[b] for a, b in zip(net.low.tolist(), net.high.tolist(), strict=True)]
+        )
+        if net.value[~apart].max() * APART <= net.value[apart].min():
             return parts
     return [members]

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import cached_property
 from itertools import pairwise
 
 import numpy as np
@@ -12,10 +13,13 @@ from numpy.typing import NDArray
 
 from rankdiff.clocks import Clock
 from rankdiff.job import Job
+from rankdiff.kernels.votes import votes
 from rankdiff.matching import Communicator
 
 I64 = NDArray[np.int64]
 F64 = NDArray[np.float64]
+
+_ROWS = 512  # instances that are sorted at once
 
 
 @dataclass(frozen=True)
@@ -27,6 +31,29 @@ class Timed:
     end: I64  # (m, n)
     duration: I64  # (m, n) ns on the rank's own clock: no alignment in it
     step: I64  # (m,) index into Steps, -1: outside every step
+    near: NDArray[np.int16] | NDArray[np.int32] | None = (
+        None  # `order` of instances that differ in few members
+    )
+
+    @cached_property
+    def order(self) -> NDArray[np.int16] | NDArray[np.int32]:
+        """(m, n) members of each instance in about the order of their arrival."""
+        if self.near is not None:
+            return self.near
+        m, n = self.start.shape
+        out = np.empty((m, n), np.int16 if n <= np.iinfo(np.int16).max else np.int32)
+        for a in range(0, m, _ROWS):
+            out[a : a + _ROWS] = np.argsort(self.start[a : a + _ROWS], axis=1)
+        return out
+
+
+def seats(timed: Sequence[Timed]) -> dict[int, list[tuple[Timed, int]]]:
+    """Where each job rank index is a member: its communicators, and its column in each."""
+    out: dict[int, list[tuple[Timed, int]]] = {}
+    for t in timed:
+        for j, r in enumerate(t.comm.members.tolist()):
+            out.setdefault(r, []).append((t, j))
+    return out
 
 
 @dataclass(frozen=True)
@@ -49,12 +76,12 @@ def timed(job: Job, clock: Clock, comm: Communicator, step: I64) -> Timed:
 
     A start later than the rank's own end after rounding cannot happen: both move by one smooth function.
     """
-    start, end = comm.starts(job), comm.ends(job)
-    duration = end - start
+    raw_start, raw_end = comm.by_member(job, "start"), comm.by_member(job, "end")
+    duration = np.ascontiguousarray((raw_end - raw_start).T)
     for j, r in enumerate(comm.members):
-        start[:, j] = clock.common(job, int(r), start[:, j])
-        end[:, j] = clock.common(job, int(r), end[:, j])
-    return Timed(comm, start, end, duration, step)
+        raw_start[j] = clock.common(job, int(r), raw_start[j])
+        raw_end[j] = clock.common(job, int(r), raw_end[j])
+    return Timed(comm, np.ascontiguousarray(raw_start.T), np.ascontiguousarray(raw_end.T), duration, step)
 
 
 def label_instances(job: Job, communicators: Sequence[Communicator]) -> tuple[str, list[I64], dict[int, str]]:
@@ -92,12 +119,11 @@ def _from_ranges(
     if not sources:
         return None
     source = sources.most_common(1)[0][0]
-    numbered = _stack(job, communicators, "step_number")
-    known = [(x >= 0) for x in numbered]
-    agree = sum(int(_agree(x, k).sum()) for x, k in zip(numbered, known, strict=True))
-    both = sum(int((k.sum(axis=1) >= 2).sum()) for k in known)
+    numbered = [votes(x) for x in _stack(job, communicators, "step_number")]
+    agree = sum(int(((known >= 2) & (count == known)).sum()) for _, known, count in numbered)
+    both = sum(int((known >= 2).sum()) for _, known, _ in numbered)
     if both and agree >= 0.9 * both:
-        keys = [_vote(x) for x in numbered]
+        keys = [value for value, _, _ in numbered]
         present = {int(k) for x in keys for k in np.unique(x) if k >= 0}
         if _ascend(keys):
             return str(source), keys, {k: str(k) for k in present}
@@ -108,37 +134,20 @@ def _from_ranges(
         for x, c in zip(ordinals, communicators, strict=True)
     ]
     low = min((int(x[x >= 0].min()) for x in moved if (x >= 0).any()), default=0)
-    keys = [_vote(np.where(x >= 0, x - low, -1)) for x in moved]
+    keys = [votes(np.where(x >= 0, x - low, -1))[0] for x in moved]
     if not _ascend(keys):
         return None
     return str(source), keys, {}
 
 
 def _stack(job: Job, communicators: Sequence[Communicator], what: str) -> list[I64]:
+    """(m, n) int64 for each communicator: a property of the members' collectives."""
     return [
-        np.stack(
-            [getattr(job.ranks[int(r)], what)[c.positions[:, j]] for j, r in enumerate(c.members)], axis=1
+        np.ascontiguousarray(
+            np.stack([getattr(job.ranks[int(r)], what)[c.positions[:, j]] for j, r in enumerate(c.members)]).T
         )
         for c in communicators
     ]
-
-
-def _agree(x: I64, known: NDArray[np.bool_]) -> NDArray[np.bool_]:
-    """Instances with at least two known values, all equal."""
-    low = np.where(known, x, np.iinfo(np.int64).max).min(axis=1)
-    high = np.where(known, x, -1).max(axis=1)
-    return np.asarray((known.sum(axis=1) >= 2) & (low == high))
-
-
-def _vote(x: I64) -> I64:
-    """(m,) the commonest known value of each row, the lowest of equals; -1 where none is known."""
-    out = np.full(x.shape[0], -1, np.int64)
-    best = np.zeros(x.shape[0], np.int64)
-    for j in range(x.shape[1]):
-        count = ((x == x[:, [j]]) & (x[:, [j]] >= 0)).sum(axis=1)
-        better = (count > best) | ((count == best) & (count > 0) & (x[:, j] < out))
-        out[better], best[better] = x[better, j], count[better]
-    return out
 
 
 def _ordinal_shifts(job: Job, communicators: Sequence[Communicator], ordinals: list[I64]) -> dict[int, int]:
@@ -203,13 +212,15 @@ def _from_period(job: Job, communicators: Sequence[Communicator]) -> tuple[str, 
     the step in whose time they end.
     """
     which, index, end = _order(job, communicators)
-    counts = Counter(int(r) for c in communicators for r in c.members for _ in range(c.positions.shape[0]))
+    counts: Counter[int] = Counter()
+    for comm in communicators:
+        counts.update(dict.fromkeys(comm.members.tolist(), comm.positions.shape[0]))
     ref = min(counts, key=lambda r: (-counts[r], r))
     own = np.array([ref in communicators[c].members for c in which])
     mine = np.flatnonzero(own)
     position = np.array([_position(communicators[which[n]], int(index[n]), ref) for n in mine], np.int64)
     rank = job.ranks[ref]
-    table = rank.digest.collectives[rank.row[position]]
+    table = rank.digest.columns("collectives", "launch_ns", "start_ns", "lead_token")[rank.row[position]]
     launched = table["launch_ns"].fill_null(table["start_ns"]).to_numpy()
     by = np.argsort(launched, kind="stable")
     tokens = [
@@ -260,7 +271,7 @@ def steps_of(source: str, timed_comms: Sequence[Timed], names: dict[int, str]) -
     for t in timed_comms:
         step = np.array([at[int(k)] for k in t.step], np.int64)
         np.maximum.at(last, step, t.end.max(axis=1))
-        out.append(Timed(t.comm, t.start, t.end, t.duration, step))
+        out.append(replace(t, step=step))
     # A step that ends before its predecessor (overlapped communicators) takes no time of its own.
     last = np.maximum.accumulate(last)
     step_ns = np.concatenate([[np.nan], np.diff(last).astype(np.float64)])

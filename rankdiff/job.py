@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
@@ -17,26 +17,92 @@ I64 = NDArray[np.int64]
 
 
 @dataclass(frozen=True)
+class Kinds:
+    """The distinct kinds of a rank's N x N collectives; a rank has few, so its collectives hold their number only.
+
+    Attributes
+    ----------
+    token : (q,) int64
+        Operation and bytes; equal tokens are equal across ranks; -1: bytes not known.
+    op_token : (q,) int64
+        Operation alone.
+    comm : tuple of (str or None), q of them
+        Communicator hash.
+    stream : (q,) int64
+        -1: not known.
+    """
+
+    token: I64
+    op_token: I64
+    comm: tuple[str | None, ...]
+    stream: I64
+
+
+@dataclass(frozen=True)
 class JobRank:
     """One rank of the job; `start`, `end` are its N x N collectives in ns since the job's origin.
 
     The origin is the earliest session start of the job (UTC). The session clocks are good to milliseconds
     between nodes; the fitted clocks (`rankdiff.clocks`) come on top.
+
+    A thousand ranks with twenty thousand collectives each fit into memory because of what is not stored: all but
+    the times is looked up by `kind` and by step when it is asked for.
     """
 
     index: int
     identity: Identity
     digest: Digest
     origin_shift_ns: int  # add to a session time to get ns since the job's origin
-    row: I64  # (k,) row numbers in digest.collectives
     start: I64  # (k,)
     end: I64  # (k,)
-    token: I64  # (k,) operation and bytes; equal tokens are equal across ranks
-    op_token: I64  # (k,) operation alone
-    step: I64  # (k,) ordinal of the step range on this rank, -1: none
-    step_number: I64  # (k,) number in its name, -1: none
-    comm: list[str | None]  # (k,)
-    stream: I64  # (k,)
+    kind: NDArray[np.int32]  # (k,) index into `kinds`
+    kinds: Kinds
+    own_row: NDArray[np.int32] | None  # (k,) row numbers in digest.collectives; None: all of its rows
+    own_step: NDArray[np.int32]  # (k,) ordinal of the step range on this rank, -1: none
+    height: int  # rows of digest.collectives
+    number_of: I64  # number in the name of each step range, -1: none; the last is that of no step
+
+    @property
+    def row(self) -> I64:
+        """(k,) int64: row numbers in digest.collectives."""
+        return np.arange(self.kind.size) if self.own_row is None else self.own_row.astype(np.int64)
+
+    @property
+    def token(self) -> I64:
+        """(k,) int64: operation and bytes; equal tokens are equal across ranks."""
+        return self.kinds.token[self.kind]
+
+    @property
+    def op_token(self) -> I64:
+        """(k,) int64: operation alone."""
+        return self.kinds.op_token[self.kind]
+
+    @property
+    def stream(self) -> I64:
+        """(k,) int64: CUDA stream, -1: not known."""
+        return self.kinds.stream[self.kind]
+
+    @property
+    def step(self) -> I64:
+        """(k,) int64: ordinal of the step range on this rank, -1: none."""
+        return self.own_step.astype(np.int64)
+
+    @property
+    def step_number(self) -> I64:
+        """(k,) int64: number in the name of its step range, -1: none."""
+        return self.number_of[self.own_step]
+
+    @property
+    def comms(self) -> frozenset[str]:
+        """Communicators that its collectives name."""
+        return frozenset(c for c in self.kinds.comm if c is not None)
+
+    def without_payloads(self) -> JobRank:
+        """Return the rank as if its report had no payloads."""
+        blank = Kinds(
+            self.kinds.op_token, self.kinds.op_token, (None,) * len(self.kinds.comm), self.kinds.stream
+        )
+        return replace(self, kinds=blank)
 
     @property
     def clock(self) -> str:
@@ -56,8 +122,8 @@ class JobRank:
     @property
     def has_payloads(self) -> bool:
         """Whether most of its collectives name their communicator (windows cut some off)."""
-        known = sum(c is not None for c in self.comm)
-        return known > 0 and 2 * known >= len(self.comm)
+        told = np.array([c is not None for c in self.kinds.comm], np.bool_)[self.kind].sum()
+        return bool(told > 0 and 2 * told >= self.kind.size)
 
 
 @dataclass(frozen=True)
@@ -102,67 +168,102 @@ def build_job(digests: Sequence[Digest], identities: Sequence[Identity]) -> Job:
         return Job((), None)
     starts = [d.info.session_start_utc_ns for _, d in pairs if d.info.session_start_utc_ns is not None]
     origin = min(starts) if starts else None
-    tables = [_nxn(d) for _, d in pairs]
-    keys = pl.concat([t.select("op", "bytes") for t in tables]).unique().sort("op", "bytes", nulls_last=False)
-    keys = keys.with_row_index("token").with_columns(
-        pl.col("token").cast(pl.Int64), pl.col("op").rank("dense").cast(pl.Int64).alias("op_token")
+    tables = [_Table(d) for _, d in pairs]
+    seen = sorted(
+        {key for t in tables for key in t.operations},
+        key=lambda key: (key[0], key[1] is not None, key[1] or 0),
     )
+    token = {key: n for n, key in enumerate(seen)}
+    op_token = {op: n + 1 for n, op in enumerate(sorted({op for op, _ in seen}))}
     ranks = []
     for i, ((identity, digest), table) in enumerate(zip(pairs, tables, strict=True)):
         known = digest.info.session_start_utc_ns
         shift = known - origin if known is not None and origin is not None else 0
-        t = table.join(keys, on=["op", "bytes"], how="left", nulls_equal=True, maintain_order="left")
-        comm, token = _completed(t)
         ranks.append(
             JobRank(
                 index=i,
                 identity=identity,
                 digest=digest,
                 origin_shift_ns=shift,
-                row=_i64(t["row"]),
-                start=_i64(t["start_ns"]) + shift,
-                end=_i64(t["end_ns"]) + shift,
-                token=token,
-                op_token=_i64(t["op_token"]),
-                step=_i64(t["step"].fill_null(-1)),
-                step_number=_i64(t["number"].fill_null(-1)),
-                comm=comm,
-                stream=_i64(t["stream"].fill_null(-1)),
+                start=table.start + shift if shift else table.start,
+                end=table.end + shift if shift else table.end,
+                kind=table.kind,
+                kinds=table.kinds(token, op_token),
+                own_row=table.row,
+                own_step=table.step,
+                height=table.height,
+                number_of=_numbers(digest),
             )
         )
     return Job(tuple(ranks), origin)
 
 
-def _completed(t: pl.DataFrame) -> tuple[list[str | None], I64]:
-    """Communicators and tokens of a rank, with those restored whose launch lies before the window.
+class _Table:
+    """The N x N collectives of a digest in the order of time, with their kinds."""
 
-    A kernel whose launch was cut off has no payload. Where all others of its stream and operation are on one
-    communicator, so is it; its bytes stay unknown (token -1).
-    """
-    known = t.group_by("context", "stream", "op").agg(
-        pl.col("comm").drop_nulls().n_unique().alias("comms"),
-        pl.col("comm").drop_nulls().first().alias("usual"),
-    )
-    full = t.join(known, on=["context", "stream", "op"], how="left", maintain_order="left")
-    restored = full["comm"].is_null() & (full["comms"] == 1)
-    comm = full.select(pl.when(restored).then(pl.col("usual")).otherwise(pl.col("comm")))
-    token = full.select(pl.when(restored & full["bytes"].is_null()).then(-1).otherwise(pl.col("token")))
-    return comm.to_series().to_list(), _i64(token.to_series())
+    def __init__(self, digest: Digest) -> None:
+        of = ("context", "stream", "op", "bytes", "comm")
+        table = digest.columns("collectives", "op_class", "start_ns", "end_ns", "step", *of)
+        nxn = (table["op_class"] == "nxn").fill_null(False)
+        whole = bool(nxn.all())
+        frame = table if whole else table.filter(nxn)
+        self.row = None if whole else np.flatnonzero(nxn.to_numpy()).astype(np.int32)
+        start = frame["start_ns"].to_numpy()
+        if not bool((start[1:] > start[:-1]).all()):
+            order = np.lexsort((_i64(frame["stream"].fill_null(-1)), frame["end_ns"].to_numpy(), start))
+            if not np.array_equal(order, np.arange(order.size)):
+                frame = frame[order]
+                self.row = (order if self.row is None else self.row[order]).astype(np.int32)
+        self.start, self.end = _i64(frame["start_ns"]), _i64(frame["end_ns"])
+        self.step = frame["step"].fill_null(-1).to_numpy().astype(np.int32)
+        self.height = table.height
+        # Row at which each kind occurs first.
+        first = _i64(frame.with_row_index("at").select(pl.col("at").first().over(of)).to_series())
+        known = np.flatnonzero(first == np.arange(first.size))
+        number = np.zeros(first.size, np.int32)
+        number[known] = np.arange(known.size)
+        self.kind = number[first]
+        self._kinds = frame.select(of)[known].rows()
+
+    @property
+    def operations(self) -> set[tuple[str, int | None]]:
+        """Operations and bytes."""
+        return {(op, size) for _, _, op, size, _ in self._kinds}
+
+    def kinds(self, token: dict[tuple[str, int | None], int], op_token: dict[str, int]) -> Kinds:
+        """Number the kinds alike on all ranks, with communicators restored whose launch lies before the window.
+
+        A kernel whose launch was cut off has no payload. Where all others of its stream and operation are on one
+        communicator, so is it; its bytes stay unknown (token -1).
+        """
+        usual: dict[tuple[int, int, str], set[str]] = {}
+        for context, stream, op, _, comm in self._kinds:
+            usual.setdefault((context, stream, op), set()).update(() if comm is None else (comm,))
+        tokens, comms = [], []
+        for context, stream, op, size, comm in self._kinds:
+            among = usual[context, stream, op]
+            restored = comm is None and len(among) == 1 and stream is not None
+            comms.append(next(iter(among)) if restored else comm)
+            tokens.append(-1 if restored and size is None else token[op, size])
+        return Kinds(
+            np.array(tokens, np.int64),
+            np.array([op_token[op] for _, _, op, _, _ in self._kinds], np.int64),
+            tuple(comms),
+            np.array([-1 if k[1] is None else k[1] for k in self._kinds], np.int64),
+        )
 
 
-def _nxn(digest: Digest) -> pl.DataFrame:
-    """N x N collectives of a digest with their row number and the number of their step."""
-    return (
-        digest.collectives.with_row_index("row")
-        .filter(pl.col("op_class") == "nxn")
-        .join(digest.steps.select("step", "number"), on="step", how="left", maintain_order="left")
-        .with_columns(pl.col("row").cast(pl.Int64))
-        .sort("start_ns", "end_ns", "stream")
-    )
+def _numbers(digest: Digest) -> I64:
+    """Number of each step range by its ordinal, and -1 at the end, where the index of no step points."""
+    steps = digest.steps
+    at = steps["step"].to_numpy()
+    out = np.full(2 + int(at.max(initial=-1)), -1, np.int64)
+    out[at] = steps["number"].fill_null(-1).to_numpy()
+    return out
 
 
 def _i64(column: pl.Series) -> I64:
-    return np.ascontiguousarray(column.to_numpy().astype(np.int64))
+    return np.ascontiguousarray(column.to_numpy().astype(np.int64, copy=False))
 
 
 def span(rank: JobRank) -> tuple[int, int]:

@@ -6,16 +6,17 @@ not hidden under the rank's own compute.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
 from rankdiff.clocks import Clock
-from rankdiff.instances import Steps, Timed
-from rankdiff.job import Job
+from rankdiff.instances import Steps, Timed, seats
+from rankdiff.job import Job, JobRank
 from rankdiff.kernels.intervals import overlap_each, union
+from rankdiff.kernels.layers import uppermost
 from rankdiff.waits import Waits
 
 I64 = NDArray[np.int64]
@@ -24,79 +25,114 @@ PARTS = ("compute", "exposed_wait", "exposed_transfer", "copy", "idle")
 
 
 def make_up(
-    job: Job, clock: Clock, rank: int, timed: Sequence[Timed], waited: Sequence[Waits], steps: Steps
-) -> dict[str, I64]:
-    """Split every step of one rank.
+    job: Job,
+    clock: Clock,
+    ranks: Sequence[int],
+    timed: Sequence[Timed],
+    waited: Sequence[Waits],
+    steps: Steps,
+) -> Iterator[I64]:
+    """Split every step of each rank.
 
     Parameters
     ----------
-    rank : int
-        Job rank index.
+    ranks : sequence of int
+        Job rank indices of an island.
     timed, waited : sequences of equal length
-        The communicators of the rank's island and their waits.
+        Its communicators and their waits.
     steps : Steps
         A step lasts from the last end of the step before to its own; the first step has no start and is 0.
 
-    Returns
-    -------
-    dict of str to (k,) int64, ns
-        One entry per part; in each step they sum to the step's length.
+    Yields
+    ------
+    (len(PARTS), k) int64, ns
+        For each rank; in each step the parts sum to the step's length.
     """
-    r = job.ranks[rank]
-    begin, end = steps.last_end[:-1], steps.last_end[1:]
+    of_comm = {id(t): w for t, w in zip(timed, waited, strict=True)}
+    placed = seats(timed)
+    for rank in ranks:
+        r = job.ranks[rank]
 
-    def common(table: pl.DataFrame) -> tuple[I64, I64]:
-        shift = r.origin_shift_ns
-        a = clock.common(job, rank, table["start_ns"].to_numpy() + shift)
-        b = clock.common(job, rank, table["end_ns"].to_numpy() + shift)
-        return a, b
+        def common(start: pl.Series, end: pl.Series, r: JobRank = r) -> tuple[I64, I64]:
+            shift = r.origin_shift_ns
+            return (
+                clock.common(job, r.index, start.to_numpy() + shift),
+                clock.common(job, r.index, end.to_numpy() + shift),
+            )
 
-    work = r.digest.work
-    compute = common(work.filter(pl.col("kind") == "compute"))
-    copy = common(work.filter(pl.col("kind") == "copy"))
-    nccl = common(r.digest.collectives)
-    wait_from, wait_to = [], []
-    for t, w in zip(timed, waited, strict=True):
-        for j in np.flatnonzero(t.comm.members == rank):
-            wait_from.append(t.start[:, j])
-            wait_to.append(t.start[:, j] + w.wait[:, j])
-    waiting = (
-        np.concatenate([*wait_from, np.empty(0, np.int64)]),
-        np.concatenate([*wait_to, np.empty(0, np.int64)]),
-    )
-
-    def covered(*sets: tuple[I64, I64]) -> I64:
-        a, b = union(np.concatenate([s[0] for s in sets]), np.concatenate([s[1] for s in sets]))
-        return np.concatenate([np.zeros(1, np.int64), overlap_each(begin, end, a, b)])
-
-    u1 = covered(compute)
-    u2 = covered(compute, waiting)
-    u3 = covered(compute, waiting, nccl)
-    u4 = covered(compute, waiting, nccl, copy)
-    length = np.concatenate([np.zeros(1, np.int64), end - begin])
-    return dict(zip(PARTS, (u1, u2 - u1, u3 - u2, u4 - u3, length - u4), strict=True))
-
-
-def unmatched_spans(job: Job, clock: Clock, rank: int, timed: Sequence[Timed]) -> tuple[I64, I64]:
-    """Union of a rank's NCCL kernels outside matched N x N instances: starts and ends on the common clock."""
-    r = job.ranks[rank]
-    matched = [r.row[t.comm.positions[:, j]] for t in timed for j in np.flatnonzero(t.comm.members == rank)]
-    rest = np.ones(r.digest.collectives.height, np.bool_)
-    for rows in matched:
-        rest[rows] = False
-    table = r.digest.collectives.filter(pl.Series(rest))
-    a = clock.common(job, rank, table["start_ns"].to_numpy() + r.origin_shift_ns)
-    b = clock.common(job, rank, table["end_ns"].to_numpy() + r.origin_shift_ns)
-    return union(a, b)
+        work, nccl = r.digest.work, r.digest.columns("collectives", "start_ns", "end_ns")
+        start, end = common(work["start_ns"], work["end_ns"])
+        compute, copy = ((work["kind"] == kind).to_numpy() for kind in ("compute", "copy"))
+        mine = [(t.start[:, j], of_comm[id(t)].wait[:, j]) for t, j in placed.get(rank, ())]
+        waiting = np.concatenate([np.empty(0, np.int64), *(a for a, _ in mine)])
+        until = waiting + np.concatenate([np.empty(0, np.int64), *(x for _, x in mine)])
+        layers = [
+            _in_order(start[compute], end[compute]),
+            _in_order(waiting, until),
+            _in_order(*common(nccl["start_ns"], nccl["end_ns"])),
+            _in_order(start[copy], end[copy]),
+        ]
+        out = np.zeros((len(PARTS), steps.size), np.int64)
+        out[:, 1:] = uppermost(
+            steps.last_end,
+            np.concatenate([a for a, _ in layers]),
+            np.concatenate([b for _, b in layers]),
+            np.cumsum([0, *(a.size for a, _ in layers)]),
+        )
+        yield out
 
 
-def unmatched_nccl(job: Job, clock: Clock, rank: int, timed: Sequence[Timed], steps: Steps) -> I64:
-    """Time of a rank's NCCL kernels outside matched N x N instances in every step.
+def _in_order(start: I64, end: I64) -> tuple[I64, I64]:
+    """Intervals sorted by start, as they mostly are."""
+    if bool((start[1:] >= start[:-1]).all()):
+        return start, end
+    order = np.argsort(start, kind="stable")
+    return start[order], end[order]
+
+
+def all_unmatched_spans(
+    job: Job, clock: Clock, ranks: Sequence[int], timed: Sequence[Timed]
+) -> list[tuple[I64, I64]]:
+    """Per rank the union of its NCCL kernels outside matched N x N instances: starts and ends on the common clock.
+
+    Parameters
+    ----------
+    job : Job
+    clock : Clock
+    ranks : sequence of int
+        Job rank indices of an island.
+    timed : sequence of Timed
+        Its communicators.
+    """
+    matched = seats(timed)
+    out = []
+    for rank in ranks:
+        r = job.ranks[rank]
+        rest = np.ones(r.height, np.bool_)
+        for t, j in matched.get(rank, ()):
+            at = t.comm.positions[:, j]
+            rest[at if r.own_row is None else r.own_row[at]] = False
+        if not rest.any():
+            out.append((np.empty(0, np.int64), np.empty(0, np.int64)))
+            continue
+        table = r.digest.columns("collectives", "start_ns", "end_ns").filter(pl.Series(rest))
+        a = clock.common(job, rank, table["start_ns"].to_numpy() + r.origin_shift_ns)
+        b = clock.common(job, rank, table["end_ns"].to_numpy() + r.origin_shift_ns)
+        out.append(union(a, b))
+    return out
+
+
+def unmatched_nccl(job: Job, clock: Clock, ranks: Sequence[int], timed: Sequence[Timed], steps: Steps) -> I64:
+    """Time of every rank's NCCL kernels outside matched N x N instances in every step.
 
     Returns
     -------
-    (k,) int64, ns
+    (n, k) int64, ns
         Union per step, by the steps' last ends; what ends before the first step's end counts for that step.
     """
     edge = np.concatenate([[np.iinfo(np.int64).min // 4], steps.last_end])
-    return overlap_each(edge[:-1], edge[1:], *unmatched_spans(job, clock, rank, timed))
+    out = np.zeros((len(ranks), steps.size), np.int64)
+    for n, spans in enumerate(all_unmatched_spans(job, clock, ranks, timed)):
+        if spans[0].size:
+            out[n] = overlap_each(edge[:-1], edge[1:], *spans)
+    return out

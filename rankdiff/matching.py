@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -19,9 +19,21 @@ from rankdiff.job import Job
 from rankdiff.kernels.clocks import best_step
 from rankdiff.kernels.matching import align_in_time
 from rankdiff.notes import Note
-from rankdiff.shifts import Choice, clear_offset, sequence, settle, shifts_between, tokens_agree
+from rankdiff.shifts import (
+    Choice,
+    KnownClocks,
+    clear_offset,
+    likely_offset,
+    line,
+    sequence,
+    settle,
+    shifts_between,
+    tokens_agree,
+)
 
 I64 = NDArray[np.int64]
+
+_LEAST_GAP_NS = 100_000.0  # ends of one instance may always be this far apart
 
 
 @dataclass(frozen=True)
@@ -40,7 +52,7 @@ class Communicator:
     id: str
     source: str
     members: I64  # (n,) job rank indices, ascending
-    positions: I64  # (m, n) positions in each member's N x N arrays, in order
+    positions: NDArray[np.int32]  # (m, n) positions in each member's N x N arrays, in order
     trimmed: I64  # (n,) operations before or after the common window
     lost: I64  # (n,) operations inside the common window that not all members have
     missing: I64  # (n,) operations inside the common window that most members have and this one lacks
@@ -48,15 +60,15 @@ class Communicator:
     first_divergence: int | None = None  # instance index at which the sequences first part
     minority: tuple[int, ...] = ()  # job rank indices that part from the rest there
 
-    def starts(self, job: Job) -> I64:
-        """(m, n) int64, ns since the job's origin on the session clocks."""
+    def by_member(self, job: Job, side: str) -> I64:
+        """(n, m) int64, ns since the job's origin on the session clocks; `side` is start or end."""
         return np.stack(
-            [job.ranks[r].start[self.positions[:, j]] for j, r in enumerate(self.members)], axis=1
+            [getattr(job.ranks[r], side)[self.positions[:, j]] for j, r in enumerate(self.members.tolist())]
         )
 
     def ends(self, job: Job) -> I64:
-        """(m, n) int64, as `starts`."""
-        return np.stack([job.ranks[r].end[self.positions[:, j]] for j, r in enumerate(self.members)], axis=1)
+        """(m, n) int64: ends of the instances, as `by_member`."""
+        return np.ascontiguousarray(self.by_member(job, "end").T)
 
 
 @dataclass
@@ -71,20 +83,20 @@ class Matching:
 
 def payload_groups(job: Job) -> list[Group]:
     """Group by the communicator hash of the payloads."""
-    found: dict[str, dict[int, list[int]]] = defaultdict(lambda: defaultdict(list))
+    found: dict[str, dict[int, I64]] = defaultdict(dict)
     for r in job.ranks:
-        for i, comm in enumerate(r.comm):
-            if comm is not None:
-                found[comm][r.index].append(i)
-    return [
-        Group(comm, "payload", {r: np.array(p, np.int64) for r, p in sorted(found[comm].items())})
-        for comm in sorted(found)
-    ]
+        names = {comm: n for n, comm in enumerate(sorted(r.comms))}
+        code = np.array([-1 if c is None else names[c] for c in r.kinds.comm], np.int64)[r.kind]
+        order = np.argsort(code, kind="stable")
+        edges = np.searchsorted(code[order], np.arange(len(names) + 1))
+        for comm, n in names.items():
+            found[comm][r.index] = order[edges[n] : edges[n + 1]]
+    return [Group(comm, "payload", found[comm]) for comm in sorted(found)]
 
 
 def unresolved_share(job: Job, groups: Sequence[Group]) -> float:
     """Share of the N x N kernels that are on no communicator."""
-    total = sum(r.row.size for r in job.ranks)
+    total = sum(r.kind.size for r in job.ranks)
     return 1.0 - sum(p.size for g in groups for p in g.positions.values()) / total if total else 0.0
 
 
@@ -102,14 +114,15 @@ def match(job: Job, groups: Iterable[Group]) -> Matching:
     Matching
     """
     groups = [g for g in groups if len(g.positions) > 1]
-    choices = [c for i, g in enumerate(groups) for c in _choices(job, i, g)]
-    offsets, notes = settle(job, choices)
+    clocks = KnownClocks(len(job.clocks))
+    of_group = [_choices(job, i, g, clocks) for i, g in enumerate(groups)]
+    offsets, notes = settle(job, [c for found in of_group for c in found])
     communicators = []
-    for i, group in enumerate(groups):
-        made = _instances(job, group, [c for c in choices if c.group == i], offsets)
+    for group, choices in zip(groups, of_group, strict=True):
+        made = _instances(job, group, choices, offsets)
         if made is not None:
             communicators.append(made)
-    total = sum(r.row.size for r in job.ranks)
+    total = sum(r.kind.size for r in job.ranks)
     used = sum(c.positions.size for c in communicators)
     return Matching(communicators, notes, unmatched=total - used)
 
@@ -119,19 +132,28 @@ def _reference(group: Group) -> int:
     return max(group.positions, key=lambda r: (group.positions[r].size, -r))
 
 
-def _choices(job: Job, index: int, group: Group) -> list[Choice]:
+def _choices(job: Job, index: int, group: Group, clocks: KnownClocks) -> list[Choice]:
     """How each member's operations fit the reference's: at length for one rank of a clock, then near its answer."""
     ref = _reference(group)
+    base = line(job.ranks[ref], group.positions[ref])
     clock = job.clock_of
-    known: dict[int, float] = {int(clock[ref]): 0.0}
+    likely: dict[tuple[int, int], float] = {}
     out = []
     for r, positions in group.positions.items():
         if r == ref:
             continue
-        own = int(clock[r])
-        choice = shifts_between(job, index, (ref, group.positions[ref]), (r, positions), known.get(own))
-        if own not in known and (offset := clear_offset(choice)) is not None:
-            known[own] = offset
+        pair = int(clock[ref]), int(clock[r])
+        known = clocks.between(*pair)
+        guess = likely.get(pair) if known is None else None
+        near = guess if known is None else known
+        choice = shifts_between(index, base, line(job.ranks[r], positions), near)
+        if guess is not None:
+            choice = replace(choice, guessed=True)
+        elif known is None and (offset := clear_offset(choice)) is not None:
+            clocks.learn(*pair, offset)
+        elif known is None and choice.fits and (offset := likely_offset(job, choice)) is not None:
+            # Steps so regular that several shifts fit: the other ranks of the clock will follow this one anyway.
+            likely[pair] = offset
         out.append(choice)
     return out
 
@@ -145,37 +167,37 @@ def _instances(
     ref = choices[0].reference
     base = group.positions[ref]
     a = sequence(job.ranks[ref], base)
+    usual = _usual_distance(a[2])
     members = sorted(group.positions)
-    place = np.full((base.size, len(members)), -1, np.int64)  # position of each member in each instance
-    placed_from = np.zeros(len(members), np.int64)
-    place[:, members.index(ref)] = base
+    column = {r: j for j, r in enumerate(members)}
+    by_member = np.full((len(members), base.size), -1, np.int32)  # position of each member in each instance
+    by_member[column[ref]] = base
     sizes = np.array([group.positions[r].size for r in members])
     for c in choices:
         if (c.group, c.rank) not in offsets:
             return None
         positions = group.positions[c.rank]
         b = sequence(job.ranks[c.rank], positions)
-        partner = partners(a, b, c, offsets[c.group, c.rank])
-        j = members.index(c.rank)
+        partner = partners(a, b, c, offsets[c.group, c.rank], usual)
         hit = partner >= 0
-        place[partner[hit], j] = positions[hit]
-        placed_from[j] = hit.sum()
-    full = (place >= 0).all(axis=1)
+        by_member[column[c.rank], partner[hit]] = positions[hit]
+    full = (by_member >= 0).all(axis=0)
     if not full.any():
         return None
     at = np.flatnonzero(full)
-    inside = slice(at[0], at[-1] + 1)
-    complete = place[full]
+    # Columns lie together in memory: almost everything asks for the instances of one member.
+    complete = by_member[:, full].T
     lost = np.zeros(len(members), np.int64)
-    has = place[inside] >= 0
-    usual = 2 * has.sum(axis=1) >= len(members)  # as `_divergence`: of two halves, those without stand out
-    missing = (~has & usual[:, None]).sum(axis=0)
-    extra = (has & ~usual[:, None]).sum(axis=0)
+    place = by_member[:, at[0] : at[-1] + 1].T
+    has = place >= 0
+    most = 2 * has.sum(axis=1) >= len(members)  # as `_divergence`: of two halves, those without stand out
+    missing = (~has & most[:, None]).sum(axis=0)
+    extra = (has & ~most[:, None]).sum(axis=0)
     for j, r in enumerate(members):
         own = np.searchsorted(group.positions[r], [complete[0, j], complete[-1, j]])
         lost[j] = own[1] - own[0] + 1 - complete.shape[0]
         extra[j] += own[1] - own[0] + 1 - has[:, j].sum()  # unlike any operation of the reference
-    divergence, minority = _divergence(place[inside], complete, members, group)
+    divergence, minority = _divergence(place, complete, members, group, lost)
     return Communicator(
         id=group.id,
         source=group.source,
@@ -190,7 +212,7 @@ def _instances(
     )
 
 
-def partners(a: I64, b: I64, c: Choice, offset: float) -> I64:
+def partners(a: I64, b: I64, c: Choice, offset: float, usual: float | None = None) -> I64:
     """Pair the operations of two ranks.
 
     Parameters
@@ -200,6 +222,8 @@ def partners(a: I64, b: I64, c: Choice, offset: float) -> I64:
     c : Choice
     offset : float, ns
         Clock of `b` less that of `a`.
+    usual : float, optional, ns
+        Distance from one end of `a` to the next, where it was measured before.
 
     Returns
     -------
@@ -212,16 +236,17 @@ def partners(a: I64, b: I64, c: Choice, offset: float) -> I64:
     first, last = max(0, -shift), min(b.shape[1], a.shape[1] - shift)
     j = np.arange(first, last)
     d = b[2][j] - a[2][j + shift]
-    gap = _gap_cost(a[2], d)
+    if usual is None:
+        usual = _usual_distance(a[2])
+    off = np.asarray(d - offset, np.float64)
     partner = np.full(b.shape[1], -1, np.int64)
-    if (
-        fits
-        and tokens_agree(a[0][j + shift], b[0][j])
-        and (
-            not _event_lost(off := np.asarray(d - offset, np.float64), gap, a[2][j + shift])
-            or _clock_set(off, a[2][j + shift])
-        )
-    ):
+    agree = fits and tokens_agree(a[0][j + shift], b[0][j])
+    # Nothing is displaced where no end is off by half of what counts as displaced: most sequences are told by that.
+    if agree and off.size and max(off.max(), -off.min()) <= 0.5 * max(_LEAST_GAP_NS, 0.5 * usual):
+        partner[j] = j + shift
+        return partner
+    gap = _gap_cost(usual, a[2].size, d)
+    if agree and (not _event_lost(off, gap, a[2][j + shift]) or _clock_set(off, a[2][j + shift])):
         partner[j] = j + shift
         return partner
     moved = b[2] - np.int64(round(offset))
@@ -276,16 +301,21 @@ def _clock_set(off: NDArray[np.float64], end: I64) -> bool:
     return not bool((np.abs(apart - abs(size)) <= max(100_000.0, 0.05 * abs(size))).any())
 
 
-def _gap_cost(end: I64, d: I64) -> float:
+def _usual_distance(end: I64) -> float:
+    """Median distance from one end to the next, ns; 0 for a single one."""
+    return float(np.median(np.diff(end))) if end.size > 1 else 0.0
+
+
+def _gap_cost(usual: float, size: int, d: I64) -> float:
     """How far apart two ends may be and still rather be one instance than two lost ones.
 
     Half of the usual distance of operations, but not less than the ends scatter from one operation to the
     next. That is told by the calmest stretch of the sequence: where a lost event has displaced the pairs, their
     differences vary with the step times instead.
     """
-    if end.size < 2 or d.size < 2:
+    if size < 2 or d.size < 2:
         return 1e9
-    return max(100_000.0, 0.5 * float(np.median(np.diff(end))), 6.0 * _scatter(d))
+    return max(_LEAST_GAP_NS, 0.5 * usual, 6.0 * _scatter(d))
 
 
 def _scatter(d: NDArray[Any]) -> float:
@@ -296,12 +326,13 @@ def _scatter(d: NDArray[Any]) -> float:
 
 
 def _divergence(
-    place: I64, complete: I64, members: list[int], group: Group
+    place: NDArray[np.int32], complete: NDArray[np.int32], members: list[int], group: Group, lost: I64
 ) -> tuple[int | None, tuple[int, ...]]:
     """Where inside the common window the members' sequences first part, and who is in the minority."""
     gaps = np.flatnonzero((place < 0).any(axis=1))
     extra = []
-    for j, r in enumerate(members):
+    for j in np.flatnonzero(lost).tolist():
+        r = members[j]
         own = np.searchsorted(group.positions[r], complete[:, j])
         jump = np.flatnonzero(np.diff(own) > 1)
         if jump.size:

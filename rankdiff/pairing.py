@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from rankdiff.job import Job, JobRank
 from rankdiff.matching import partners
-from rankdiff.shifts import Choice, sequence, settle, shifts_between
+from rankdiff.shifts import Choice, KnownClocks, Line, clear_offset, line, sequence, settle, shifts_between
 
 I64 = NDArray[np.int64]
 
@@ -53,9 +53,10 @@ class Pair:
 def classes_of(r: JobRank) -> list[KernelClass]:
     """Kernels of a rank by (stream, operation)."""
     out = []
-    for stream, op in sorted({(int(s), int(o)) for s, o in zip(r.stream, r.op_token, strict=True)}):
-        positions = np.flatnonzero((r.stream == stream) & (r.op_token == op))
-        out.append(KernelClass(r.index, (stream, op), op, positions))
+    known = list(zip(r.kinds.stream.tolist(), r.kinds.op_token.tolist(), strict=True))
+    for stream, op in sorted({known[k] for k in np.unique(r.kind).tolist()}):
+        mine = np.array([kind == (stream, op) for kind in known])
+        out.append(KernelClass(r.index, (stream, op), op, np.flatnonzero(mine[r.kind])))
     return out
 
 
@@ -68,9 +69,8 @@ def split(r: JobRank, c: KernelClass, period: int = 1) -> list[KernelClass]:
     if not (step >= 0).any():
         parts = [c.positions[p::period] for p in range(min(period, c.positions.size))]
         return [KernelClass(c.rank, (*c.key, p), c.op, at) for p, at in enumerate(parts)]
-    place = np.zeros(step.size, np.int64)
-    for i in range(1, step.size):
-        place[i] = place[i - 1] + 1 if step[i] == step[i - 1] else 0
+    at = np.arange(step.size)
+    place = at - np.maximum.accumulate(np.where(np.diff(step, prepend=step[0] - 1) != 0, at, 0))
     out = []
     for p in range(int(place.max()) + 1):
         at = c.positions[(place == p) & (step >= 0)]
@@ -91,20 +91,26 @@ def fits(
     """
     by_rank = of_ranks(classes)
     clock = job.clock_of
+    clocks = KnownClocks(len(job.clocks))
+    lines: dict[int, Line] = {}
     tried: list[tuple[int, int, Choice]] = []
+
+    def line_of(i: int) -> Line:
+        if i not in lines:
+            lines[i] = line(job.ranks[classes[i].rank], classes[i].positions)
+        return lines[i]
+
     for r, q in rank_pairs:
         for a in by_rank[r]:
             for b in by_rank[q]:
                 if classes[a].op == classes[b].op and not (
                     same_place and classes[a].key[-1] != classes[b].key[-1]
                 ):
-                    choice = shifts_between(
-                        job,
-                        len(tried),
-                        (r, classes[a].positions),
-                        (q, classes[b].positions),
-                        0.0 if clock[r] == clock[q] else None,
-                    )
+                    # Near enough for all pairs of two clocks, of one communicator or not: it is only where to look first.
+                    known = clocks.between(clock[r], clock[q])
+                    choice = shifts_between(len(tried), line_of(a), line_of(b), known)
+                    if known is None and choice.whole and (offset := clear_offset(choice)) is not None:
+                        clocks.learn(clock[r], clock[q], offset)
                     if choice.shift.size:
                         tried.append((a, b, replace(choice, group=len(tried))))
     offsets, _ = settle(job, [c for _, _, c in tried])

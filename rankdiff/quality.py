@@ -187,7 +187,7 @@ def _counts(job: Job, matching: Matching, r: int) -> Counts:
         for j in np.flatnonzero(c.members == r):
             sums += [c.positions.shape[0], c.trimmed[j], c.missing[j], c.extra[j]]
     matched, trimmed, missing, extra = sums.tolist()
-    return Counts(matched, trimmed, missing, extra, unmatched=int(job.ranks[r].row.size) - matched)
+    return Counts(matched, trimmed, missing, extra, unmatched=int(job.ranks[r].kind.size) - matched)
 
 
 def _steps(job: Job, island: Island, r: int) -> tuple[int, int]:

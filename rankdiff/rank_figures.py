@@ -20,6 +20,9 @@ from rankdiff.verdict import Judgement
 from rankdiff.waits import Waits
 
 F64 = NDArray[np.float64]
+I64 = NDArray[np.int64]
+
+_NEVER = np.iinfo(np.int64).min
 
 
 @dataclass(frozen=True)
@@ -39,39 +42,70 @@ class RankFigures:
 
 def rank_figures(
     job: Job, clock: Clock, island: Island, waited: Sequence[Waits], judgement: Judgement
-) -> dict[int, RankFigures]:
-    """Figures of the ranks of an island, by rank number, over the steps judged."""
+) -> tuple[dict[int, RankFigures], dict[str, I64]]:
+    """Figures of the ranks of an island.
+
+    Returns
+    -------
+    figures : dict of int to RankFigures
+        By rank number, over the steps judged.
+    parts : dict of str to (k,) int64, ns
+        Make-up of every step of the island, summed over its ranks.
+    """
     out = {}
+    together = np.zeros((len(PARTS), island.steps.size), np.int64)
     assessed = judgement.status != "not_assessed" or judgement.reason in ("missing_ranks", NOT_CARRIED)
     included = island.included
     intervals = _intervals(island)
-    for i, r in enumerate(island.ranks):
-        count = wait = imposed = last = 0
-        late = np.full(island.steps.size, np.iinfo(np.int64).min)
-        for t, w in zip(island.timed, waited, strict=True):
-            for j in np.flatnonzero(t.comm.members == r):
-                keep = included[t.step]
-                count += t.step.size
-                wait += int(w.wait[keep, j].sum())
-                imposed += int(w.imposed[keep, j].sum())
-                last += int((w.last[keep] == j).sum())
-                np.maximum.at(late, t.step, w.lateness[:, j])
-        late = late[included & (late > np.iinfo(np.int64).min)]
-        parts = make_up(job, clock, r, island.timed, waited, island.steps)
+    sums = _sums(island, waited)
+    made = make_up(job, clock, island.ranks, island.timed, waited, island.steps)
+    for i, (r, parts) in enumerate(zip(island.ranks, made, strict=True)):
+        together += parts
+        late = sums.late[i, included & (sums.late[i] > _NEVER)]
         delay = float(island.delta[i, included].sum())
-        identity = job.ranks[r].identity
-        out[identity.rank] = RankFigures(
-            collectives=count,
-            wait_ns=wait,
-            imposed_wait_ns=imposed,
+        out[job.ranks[r].identity.rank] = RankFigures(
+            collectives=int(sums.count[i]),
+            wait_ns=int(sums.wait[i]),
+            imposed_wait_ns=int(sums.imposed[i]),
             delay_ns=delay if assessed else None,
             delay_ci95_ns=intervals[i] if assessed and intervals else None,
             delay_share=delay / island.measured_ns if assessed and island.measured_ns > 0 else None,
             lateness_ns_median=float(np.median(late)) if late.size else None,
-            last_count=last,
-            make_up_ns={p: int(parts[p][included].sum()) for p in PARTS},
+            last_count=int(sums.last[i]),
+            make_up_ns={p: int(x) for p, x in zip(PARTS, parts[:, included].sum(axis=1), strict=True)},
         )
-    return out
+    return out, dict(zip(PARTS, together, strict=True))
+
+
+@dataclass(frozen=True)
+class _Sums:
+    """What the instances say of each rank of an island; but for `count` and `late` over the steps judged."""
+
+    count: I64  # (n,) instances
+    wait: I64  # (n,) ns
+    imposed: I64  # (n,) ns
+    last: I64  # (n,) instances in which it was the last to arrive
+    late: I64  # (n, k) ns: its largest lateness in the step, _NEVER where it has none
+
+
+def _sums(island: Island, waited: Sequence[Waits]) -> _Sums:
+    n, k = len(island.ranks), island.steps.size
+    at = {r: i for i, r in enumerate(island.ranks)}
+    count, wait, imposed, last = (np.zeros(n, np.int64) for _ in range(4))
+    late = np.full((n, k), _NEVER)
+    for t, w in zip(island.timed, waited, strict=True):
+        rows = np.array([at[r] for r in t.comm.members.tolist()])
+        keep = island.included[t.step]
+        count[rows] += t.step.size
+        wait[rows] += np.add.reduce(w.wait, axis=0, where=keep[:, None])
+        imposed[rows] += w.imposed_by(keep)
+        last[rows] += np.bincount(w.last[keep], minlength=rows.size)
+        order = np.argsort(t.step, kind="stable")
+        steps, first = np.unique(t.step[order], return_index=True)
+        largest = np.maximum.reduceat(w.lateness[order], first, axis=0)
+        cells = np.ix_(rows, steps)
+        late[cells] = np.maximum(late[cells], largest.T)
+    return _Sums(count, wait, imposed, last, late)
 
 
 def _intervals(island: Island) -> list[tuple[float, float]]:
@@ -92,9 +126,9 @@ def node_intervals(job: Job, islands: Sequence[Island]) -> dict[str, tuple[float
         if not island.included.any():
             continue
         nodes = [job.ranks[r].node for r in island.ranks]
-        names = list(dict.fromkeys(nodes))
+        names = {name: n for n, name in enumerate(dict.fromkeys(nodes))}
         sums = np.zeros((len(names), int(island.included.sum())))
-        np.add.at(sums, [names.index(n) for n in nodes], island.delta[:, island.included])
+        np.add.at(sums, [names[n] for n in nodes], island.delta[:, island.included])
         for name, row in zip(names, resampled_sums(sums), strict=True):
             draws[name] = draws.get(name, 0.0) + row
     found = {name: interval95(row[None, :])[0] for name, row in draws.items()}

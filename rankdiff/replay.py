@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
 
 from rankdiff.court import Island
-from rankdiff.kernels.replay import replayed_ends
+from rankdiff.kernels.replay import place_in_step, replayed_ends, segments
 
+I32 = NDArray[np.int32]
 I64 = NDArray[np.int64]
 F64 = NDArray[np.float64]
 
@@ -25,9 +27,9 @@ class Played:
         Elements (instance, member) of instance i: first[i] .. first[i + 1] - 1.
     step : (m,) int64
     transfer : (m,) int64, ns
-    row : (e,) int64
+    row : (e,) int32
         Row of the member in the island.
-    anchor : (e,) int64
+    anchor : (e,) int32
         Instance of the member whose end was the latest before its arrival; -1: none was before.
     segment : (e,) int64, ns
         From that end to its arrival; without an anchor the arrival itself.
@@ -38,15 +40,26 @@ class Played:
     first: I64
     step: I64
     transfer: I64
-    row: I64
-    anchor: I64
+    row: I32
+    anchor: I32
     segment: I64
     elsewhere: I64
 
-    @property
-    def instance(self) -> I64:
-        """(e,) int64: instance of each element."""
-        return np.repeat(np.arange(self.step.size), np.diff(self.first))
+    @cached_property
+    def instance(self) -> I32:
+        """(e,) int32: instance of each element."""
+        return np.repeat(np.arange(self.step.size, dtype=np.int32), np.diff(self.first))
+
+    @cached_property
+    def step_of(self) -> I32:
+        """(e,) int32: step of each element."""
+        return np.repeat(self.step.astype(np.int32), np.diff(self.first))
+
+    @cached_property
+    def place(self) -> I32:
+        """(e,) int32: ordinal of each element among those of its row in its step."""
+        rows, steps = (int(x.max(initial=-1)) + 1 for x in (self.row, self.step))
+        return place_in_step(self.row.astype(np.int32, copy=False), self.step_of, rows, steps)
 
 
 def lay_out(island: Island, unmatched: Sequence[tuple[I64, I64]]) -> Played:
@@ -63,24 +76,37 @@ def lay_out(island: Island, unmatched: Sequence[tuple[I64, I64]]) -> Played:
     last = np.concatenate([t.start.max(axis=1) for t in island.timed])
     done = np.concatenate([np.median(t.end, axis=1).astype(np.int64) for t in island.timed])
     step = np.concatenate([t.step for t in island.timed])
-    rows = [np.tile([at[int(r)] for r in t.comm.members], t.step.size) for t in island.timed]
+    rows = [np.array([at[r] for r in t.comm.members.tolist()], np.int32) for t in island.timed]
     order = np.lexsort((done, last))
-    place = np.empty(order.size, np.int64)
-    place[order] = np.arange(order.size)
     before = np.cumsum([0, *sizes])[:-1]  # first element of each instance as they come
     first = np.cumsum([0, *sizes[order]])
-    element = np.repeat(before[order] - first[:-1], sizes[order]) + np.arange(first[-1])
-    row = np.concatenate(rows)[element].astype(np.int64)
-    start = np.concatenate([t.start.ravel() for t in island.timed])[element]
-    end = np.concatenate([t.end.ravel() for t in island.timed])[element]
-    instance = np.repeat(np.arange(order.size), sizes[order])
-    anchor, segment = _segments(row, start, end, instance)
-    elsewhere = np.zeros(row.size, np.int64)
-    for r, spans in enumerate(unmatched):
-        mine = np.flatnonzero((row == r) & (anchor >= 0))
-        elsewhere[mine] = _covered(start[mine], *spans) - _covered(start[mine] - segment[mine], *spans)
+    if len(island.timed) == 1 and bool((order == np.arange(order.size)).all()):
+        element: slice | I64 = slice(None)  # as they come, nothing is moved
+    else:
+        element = np.repeat(before[order] - first[:-1], sizes[order]) + np.arange(first[-1])
+    row = np.concatenate([np.tile(r, t.step.size) for r, t in zip(rows, island.timed, strict=True)])[element]
+    start = _flat([t.start for t in island.timed])[element]
+    end = _flat([t.end for t in island.timed])[element]
+    anchor, segment = segments(first, row, start, end, len(island.ranks))
+    elsewhere = np.broadcast_to(np.int64(0), row.shape)
+    if any(spans[0].size for spans in unmatched):
+        elsewhere = np.zeros(row.size, np.int64)
+        by_row = np.argsort(row, kind="stable")
+        edges = np.searchsorted(row[by_row], np.arange(len(unmatched) + 1))
+        for r, spans in enumerate(unmatched):
+            mine = by_row[edges[r] : edges[r + 1]]
+            mine = mine[anchor[mine] >= 0]
+            if spans[0].size:
+                elsewhere[mine] = _covered(start[mine], *spans) - _covered(
+                    start[mine] - segment[mine], *spans
+                )
     transfer = np.maximum(0, done - last)[order]
     return Played(first, step[order], transfer, row, anchor, segment, elsewhere)
+
+
+def _flat(parts: Sequence[I64]) -> I64:
+    """All elements of some matrices, row by row."""
+    return parts[0].reshape(-1) if len(parts) == 1 else np.concatenate([x.reshape(-1) for x in parts])
 
 
 def _covered(until: I64, starts: I64, ends: I64) -> I64:
@@ -91,25 +117,9 @@ def _covered(until: I64, starts: I64, ends: I64) -> I64:
     return np.asarray(total[at] - np.where(at > 0, np.maximum(beyond, 0), 0))
 
 
-def _segments(row: I64, start: I64, end: I64, instance: I64) -> tuple[I64, I64]:
-    """Anchor and segment of every element, see `Played`."""
-    anchor = np.full(row.size, -1, np.int64)
-    segment = start.copy()
-    for mine in np.split(np.argsort(row, kind="stable"), np.cumsum(np.bincount(row))[:-1]):
-        by_end = mine[np.argsort(end[mine], kind="stable")]
-        found = np.searchsorted(end[by_end], start[mine], side="right") - 1
-        # Clock errors can put an instance's last arrival after a member's end: what comes later cannot be waited for.
-        while (wrong := (found >= 0) & (instance[by_end[found]] >= instance[mine])).any():
-            found[wrong] -= 1
-        has = found >= 0
-        anchor[mine[has]] = instance[by_end[found[has]]]
-        segment[mine[has]] = start[mine[has]] - end[by_end[found[has]]]
-    return anchor, segment
-
-
 def step_times(p: Played, segment: I64, n_steps: int) -> F64:
     """(k,) ns: time of each step in a replay with these segments; the first step's means nothing."""
-    end = replayed_ends(p.first, p.anchor, segment, p.transfer)
+    end = replayed_ends(p.first, p.anchor.astype(np.int32, copy=False), segment, p.transfer)
     last = np.full(n_steps, np.iinfo(np.int64).min, np.int64)
     np.maximum.at(last, p.step, end)
     last = np.maximum.accumulate(last)

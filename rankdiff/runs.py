@@ -39,8 +39,8 @@ def other_runs(job: Job) -> tuple[int, ...]:
             reach = r
     seen: dict[str, int] = {}
     for r in known:
-        for comm in set(r.comm) - {None}:
-            first = seen.setdefault(str(comm), r.index)
+        for comm in sorted(r.comms):
+            first = seen.setdefault(comm, r.index)
             parent[root(r.index)] = root(first)
     sets: dict[int, list[int]] = defaultdict(list)
     for r in known:

@@ -16,6 +16,9 @@ from rankdiff.waits import delay_shares
 
 # The margin is known to this factor: it is the first of a ladder of delays that is found.
 _RUNG = 1.25
+# Arrivals that are enough to find the margin by, where each trial has to follow them through several communicators.
+_MOST_ARRIVALS = 1 << 20
+_LEAST_STEPS = 50
 
 
 @dataclass(frozen=True)
@@ -41,8 +44,11 @@ def margin(court: Court) -> Margin:
 
     What a rank adds to its delay share is less than what it is late by, since others are late at times as well, and
     it takes from their shares: no formula on the shares as they are gives the lateness that would have been found.
-    It starts at what is material, below which nothing is claimed.
+    It starts at what is material, below which nothing is claimed. Of a very large island with several communicators,
+    where every trial takes long, the first steps have to do: with fewer steps less is found, so that the margin is
+    rather too wide.
     """
+    court = _shortened(court)
     ranks, nodes = court.delta.sum(axis=1), court.node_means(court.delta).sum(axis=1)
     rank = _typical(ranks)
 
@@ -62,6 +68,42 @@ def margin(court: Court) -> Margin:
     return Margin(of_rank, _least_found(court, rows, nodes.size, node_found), nodes_judged=True)
 
 
+def _shortened(court: Court) -> Court:
+    """The court over the first steps of an island that is too large to be judged many times."""
+    island = court.island
+    size = sum(t.start.size for t in island.timed)
+    keep = max(_LEAST_STEPS, island.steps.size * _MOST_ARRIVALS // max(size, 1))
+    if len(island.timed) == 1 or keep >= island.steps.size:
+        return court
+    timed = tuple(
+        replace(
+            t,
+            comm=replace(t.comm, positions=t.comm.positions[t.step < keep]),
+            start=t.start[t.step < keep],
+            end=t.end[t.step < keep],
+            duration=t.duration[t.step < keep],
+            step=t.step[t.step < keep],
+        )
+        for t in island.timed
+    )
+    steps = replace(
+        island.steps,
+        labels=island.steps.labels[:keep],
+        last_end=island.steps.last_end[:keep],
+        step_ns=island.steps.step_ns[:keep],
+    )
+    short = replace(
+        island,
+        timed=timed,
+        steps=steps,
+        delta=island.delta[:, :keep],
+        included=island.included[:keep],
+        unmatched_ns=island.unmatched_ns[:, :keep],
+        transfer_ns=island.transfer_ns[:keep],
+    )
+    return Court(court.job, short, court.threshold, court.uncertainty)
+
+
 def _typical(sums: NDArray[np.float64]) -> int:
     """The unit of median sum, the lower of two."""
     return int(np.argsort(sums, kind="stable")[(sums.size - 1) // 2])
@@ -71,14 +113,23 @@ def _least_found(court: Court, rows: list[int], units: int, found: Callable[[Cou
     """First lateness of the ladder that is found when these rows of the island have it; None: none up to a step."""
     if court.k < fewest_steps(units, court.alpha):
         return None
-    late_ns = court.threshold
-    while not found(
-        Court(court.job, planted(court.island, rows, late_ns), court.threshold, court.uncertainty)
-    ):
-        if late_ns >= court.step_ns:
-            return None
-        late_ns *= _RUNG
-    return late_ns
+    ladder = [court.threshold]
+    while ladder[-1] < court.step_ns:
+        ladder.append(ladder[-1] * _RUNG)
+
+    def is_found(late_ns: float) -> bool:
+        island = planted(court.island, rows, late_ns)
+        return found(Court(court.job, island, court.threshold, court.uncertainty))
+
+    # What is found stays so when it is later: the first rung is looked for by halves, as each costs a verdict.
+    low, high = 0, len(ladder)
+    while low < high:
+        middle = (low + high) // 2
+        if is_found(ladder[middle]):
+            high = middle
+        else:
+            low = middle + 1
+    return ladder[low] if low < len(ladder) else None
 
 
 def planted(island: Island, rows: Sequence[int], late_ns: float) -> Island:
@@ -100,11 +151,14 @@ def planted(island: Island, rows: Sequence[int], late_ns: float) -> Island:
                 np.minimum.at(first[r], t.step, t.start[:, j])
     timed = []
     for t in island.timed:
+        late = [(j, r) for j, r in enumerate(t.comm.members.tolist()) if r in first]
+        if not late:
+            timed.append(t)
+            continue
         start = t.start.copy()
-        for j, r in enumerate(t.comm.members.tolist()):
-            if r in first:
-                start[:, j] += np.where(start[:, j] == first[r][t.step], round(late_ns), 0)
-        timed.append(replace(t, start=start))
+        for j, r in late:
+            start[:, j] += np.where(start[:, j] == first[r][t.step], round(late_ns), 0)
+        timed.append(replace(t, start=start, near=t.order))
     return replace(island, timed=tuple(timed), delta=delay_shares(timed, island.ranks, island.steps.size))
 
 

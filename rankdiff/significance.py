@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
+
 import numpy as np
 from numpy.typing import NDArray
 
-from rankdiff.kernels.permutation import max_sum_exceedances
+from rankdiff.kernels.permutation import many_sum_exceedances, max_sum_exceedances
 
 F64 = NDArray[np.float64]
 Mask = NDArray[np.bool_]
@@ -15,6 +17,9 @@ ALPHA = 0.01  # chance that a job without a late rank gets one flagged
 _SEED = 20_260_101
 # Enough exceedances to know that p is far above alpha, and roughly how far.
 _STOP = 200
+# Of more units than this, so many of the largest values of each step are drawn first: they decide most draws.
+_MANY_UNITS = 64
+_LARGEST = 16
 # More units than this are summed in neighbouring blocks: the sums, which are what is tested, stay the same.
 _MOST_BLOCKS = 200
 # Weights of bootstrap draws held at once.
@@ -40,7 +45,12 @@ def p_value(delta: F64, unit: int, among: Mask) -> float:
     if among.sum() < 2:
         return 1.0
     rows = np.ascontiguousarray(_blocks(delta[among]).T)
-    reached, done = max_sum_exceedances(rows, float(delta[unit].sum()), DRAWS, _SEED, _STOP)
+    observed = float(delta[unit].sum())
+    if rows.shape[1] > _MANY_UNITS:
+        ranked = np.ascontiguousarray(np.sort(rows, axis=1)[:, ::-1])
+        reached, done = many_sum_exceedances(ranked, _LARGEST, observed, DRAWS, _SEED, _STOP)
+    else:
+        reached, done = max_sum_exceedances(rows, observed, DRAWS, _SEED, _STOP)
     return (reached + 1) / (done + 1)
 
 
@@ -63,14 +73,24 @@ def resampled_sums(x: F64) -> F64:
     (n, 2000) float64
     """
     k = x.shape[1]
+    times = _times_drawn(k)
     out = np.empty((x.shape[0], DRAWS))
+    chunk = max(1, _MOST_WEIGHTS // k)
+    for a in range(0, DRAWS, chunk):
+        out[:, a : a + chunk] = x @ times[a : a + chunk].T.astype(np.float64)
+    return out
+
+
+@lru_cache(maxsize=2)  # a job has one number of steps, and many figures by step
+def _times_drawn(k: int) -> NDArray[np.uint8]:
+    """How often each of k steps is drawn, (2000, k): one step much more often than once does not happen."""
+    out = np.empty((DRAWS, k), np.uint8)
     rng = np.random.default_rng(_SEED)
     chunk = max(1, _MOST_WEIGHTS // k)
     for a in range(0, DRAWS, chunk):
         rows = min(chunk, DRAWS - a)
         drawn = rng.integers(0, k, (rows, k)) + np.arange(0, rows * k, k)[:, None]
-        times = np.bincount(drawn.ravel(), minlength=rows * k).reshape(rows, k)
-        out[:, a : a + rows] = x @ times.T.astype(np.float64)
+        out[a : a + rows] = np.bincount(drawn.ravel(), minlength=rows * k).reshape(rows, k)
     return out
 
 

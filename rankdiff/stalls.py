@@ -42,7 +42,7 @@ def common_stall(
     starts, ends = [], []
     for r in ranks:
         d = job.ranks[r].digest
-        for table in (d.work, d.collectives):
+        for table in (d.work, d.columns("collectives", "start_ns", "end_ns")):
             shift = job.ranks[r].origin_shift_ns
             starts.append(clock.common(job, r, table["start_ns"].to_numpy() + shift))
             ends.append(clock.common(job, r, table["end_ns"].to_numpy() + shift))

@@ -25,7 +25,9 @@ def twin_island(island: Island) -> Island:
 
     Only the order of instances still comes from the common clock; lateness within one does not.
     """
-    timed = tuple(replace(t, start=t.end.max(axis=1, keepdims=True) - t.duration) for t in island.timed)
+    timed = tuple(
+        replace(t, start=t.end.max(axis=1, keepdims=True) - t.duration, near=None) for t in island.timed
+    )
     return replace(island, timed=timed, delta=delay_shares(timed, island.ranks, island.steps.size))
 
 

@@ -9,7 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rankdiff.instances import Timed
-from rankdiff.kernels.shares import skew_shares, swept_shares
+from rankdiff.kernels.shares import row_spans, skew_shares
+from rankdiff.kernels.sweep import swept_shares
 
 I64 = NDArray[np.int64]
 F64 = NDArray[np.float64]
@@ -20,25 +21,41 @@ class Waits:
     """Waiting times of one communicator's instances; rows are instances, columns members."""
 
     wait: I64  # (m, n) ns: min(last arrival - own start, own duration), not below 0
-    lateness: I64  # (m, n) ns: own start less the median start
     transfer: I64  # (m,) ns: median end less last arrival, not below 0
     last: I64  # (m,) column of the last to arrive (the first of equals)
-    imposed: I64  # (m, n) ns: the others' waits, given to the last to arrive
+    start: I64  # (m, n) ns: of the instances themselves, not a copy
+    middle: I64  # (m,) ns: median start
+
+    @property
+    def lateness(self) -> I64:
+        """(m, n) ns: own start less the median start."""
+        return self.start - self.middle[:, None]
+
+    @property
+    def imposed(self) -> I64:
+        """(m, n) ns: the others' waits, given to the last to arrive."""
+        out = np.zeros_like(self.wait)
+        out[np.arange(self.last.size), self.last] = self.wait.sum(axis=1)
+        return out
+
+    def imposed_by(self, keep: NDArray[np.bool_]) -> I64:
+        """(n,) ns: the waits in some instances, given to the last to arrive in each."""
+        out = np.zeros(self.wait.shape[1], np.int64)
+        np.add.at(out, self.last[keep], self.wait[keep].sum(axis=1))
+        return out
 
 
 def waits(t: Timed) -> Waits:
     """Waits of a communicator's instances (METHOD: Waits)."""
     last_start = t.start.max(axis=1)
-    last = t.start.argmax(axis=1)
-    wait = np.clip(last_start[:, None] - t.start, 0, t.duration)
-    imposed = np.zeros_like(wait)
-    imposed[np.arange(last.size), last] = wait.sum(axis=1)
+    wait = last_start[:, None] - t.start
+    np.clip(wait, 0, t.duration, out=wait)
     return Waits(
         wait=wait,
-        lateness=t.start - np.median(t.start, axis=1).astype(np.int64)[:, None],
         transfer=np.maximum(0, np.median(t.end, axis=1).astype(np.int64) - last_start),
-        last=last,
-        imposed=imposed,
+        last=t.start.argmax(axis=1),
+        start=t.start,
+        middle=np.median(t.start, axis=1).astype(np.int64),
     )
 
 
@@ -90,24 +107,23 @@ def delay_shares(
     """
     at = {r: i for i, r in enumerate(ranks)}
     moved = earlier or {}
-    arrivals = [
-        t.start - np.array([np.int64(round(moved.get(int(r), 0.0))) for r in t.comm.members]) for t in timed
-    ]
-    if len(timed) == 1:
-        a = arrivals[0]
-        alone = np.ones(a.shape[0], np.bool_)
-        order = np.argsort(a.min(axis=1), kind="stable")
-        opened, closed = a.min(axis=1)[order], np.maximum.accumulate(a.max(axis=1)[order])
-        overlap = opened[1:] < closed[:-1]
-        alone[order[1:]] &= ~overlap
-        alone[order[:-1]] &= ~overlap
-        out = np.zeros((len(ranks), n_steps))
-        rows = [at[int(r)] for r in timed[0].comm.members]
-        out[rows] = skew_shares(np.ascontiguousarray(a[alone]), timed[0].step[alone], n_steps)
-        if not alone.all():
-            out += _swept([a[~alone]], [timed[0].comm.members], [timed[0].step[~alone]], at, n_steps)
-        return out
-    return _swept(arrivals, [t.comm.members for t in timed], [t.step for t in timed], at, n_steps)
+    early = [np.array([round(moved.get(r, 0.0)) for r in t.comm.members.tolist()], np.int64) for t in timed]
+    if len(timed) > 1:
+        arrivals = [t.start - by if by.any() else t.start for t, by in zip(timed, early, strict=True)]
+        return _swept(arrivals, [t.comm.members for t in timed], [t.step for t in timed], at, n_steps)
+    t, by = timed[0], early[0]
+    opened, closed = row_spans(t.start, by)
+    alone = np.ones(opened.size, np.bool_)
+    order = np.argsort(opened, kind="stable")
+    overlap = opened[order][1:] < np.maximum.accumulate(closed[order])[:-1]
+    alone[order[1:]] &= ~overlap
+    alone[order[:-1]] &= ~overlap
+    out = np.zeros((len(ranks), n_steps))
+    rows = [at[r] for r in t.comm.members.tolist()]
+    out[rows] = skew_shares(t.start, by, t.order, alone, t.step, n_steps)
+    if not alone.all():
+        out += _swept([t.start[~alone] - by], [t.comm.members], [t.step[~alone]], at, n_steps)
+    return out
 
 
 def _swept(

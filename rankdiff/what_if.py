@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -13,10 +13,12 @@ from rankdiff.clocks import Clock
 from rankdiff.court import Island
 from rankdiff.findings import Finding, WhatIf, is_loud
 from rankdiff.job import Job
-from rankdiff.makeup import unmatched_spans
+from rankdiff.kernels.replay import beyond_others, instance_medians
+from rankdiff.makeup import all_unmatched_spans
 from rankdiff.replay import Played, lay_out, step_times
 from rankdiff.units import duration, share
 
+I32 = NDArray[np.int32]
 I64 = NDArray[np.int64]
 F64 = NDArray[np.float64]
 Mask = NDArray[np.bool_]
@@ -45,28 +47,39 @@ def with_what_if(
     gpus : int
         Of the whole job.
     """
-    loud = [f for f in findings if is_loud(f)]
-    if not loud:
+    if not any(is_loud(f) for f in findings):
         return tuple(findings)
-    loop = Loop(job, clock, island, {rank for f in loud for rank in f.ranks}, gpus)
-    return tuple(replace(f, what_if=loop.without(f)) if is_loud(f) else f for f in findings)
+    return replayed_without(Loop(job, clock, island, gpus), findings)
 
 
-def gains_nothing(job: Job, clock: Clock, island: Island, f: Finding, accused: set[int]) -> Finding:
+def replayed_without(loop: Loop, findings: Sequence[Finding]) -> tuple[Finding, ...]:
+    """As `with_what_if`, of a loop that is laid out already."""
+    accused = {rank for f in findings if is_loud(f) for rank in f.ranks}
+    return tuple(replace(f, what_if=loop.without(f, accused)) if is_loud(f) else f for f in findings)
+
+
+def gains_nothing(loop: Callable[[], Loop], f: Finding, accused: set[int]) -> Finding:
     """Lower a finding to a note when the job would be as slow without the excess of its ranks.
 
     What they are charged with is then no delay that they add: they pass on another's (a partner that was held up, a
     slow transfer), or it hides under compute that the others have to do anyway. The less late of two ranks
     gains nothing either, while it hides behind the other: it stays when the job gains by that other and its own time
     explains its delay. Single events are not weighed: they are not judged by their mean either.
+
+    Parameters
+    ----------
+    loop : callable
+        Gives the loop, where it is needed.
+    f : Finding
+    accused : set of int
+        Rank numbers of all findings: no peers, unless nobody else is left.
     """
     if not is_loud(f) or f.p_value is None or not f.delay_ns_per_step:
         return f
-    loop = Loop(job, clock, island, accused, 1)
-    gain, worth = loop.without(f).gain_ns_per_step, _WORTH * f.delay_ns_per_step
+    gain, worth = loop().without(f, accused).gain_ns_per_step, _WORTH * f.delay_ns_per_step
     if gain is None or gain >= worth:
         return f
-    if f.cause not in (None, "unknown", "inherited") and loop.gain_of_others(f) >= worth:
+    if f.cause not in (None, "unknown", "inherited") and loop().gain_of_others(f, accused) >= worth:
         return f
     return replace(
         f,
@@ -80,16 +93,14 @@ def gains_nothing(job: Job, clock: Clock, island: Island, f: Finding, accused: s
     )
 
 
-def gains_alike(
-    job: Job, clock: Clock, island: Island, node: Finding, rank: Finding, accused: set[int]
-) -> bool:
+def gains_alike(loop: Loop, node: Finding, rank: Finding, accused: set[int]) -> bool:
     """Say whether a job gains as much without the excess of one rank as without that of its whole node.
 
     Then the node is late because its ranks wait for that one (a tensor-parallel group that fills a node). Where
     they are late by themselves, they stay so without it.
     """
-    loop = Loop(job, clock, island, accused, 1)
-    whole, one = loop.without(node).gain_ns_per_step, loop.without(rank).gain_ns_per_step
+    whole = loop.without(node, accused).gain_ns_per_step
+    one = loop.without(rank, accused).gain_ns_per_step
     if whole is None or one is None or whole < _WORTH * (node.delay_ns_per_step or 0.0):
         return False
     return one >= max(_ALIKE, 1.5 / len(node.ranks)) * whole
@@ -103,17 +114,14 @@ class Loop:
     job : Job
     clock : Clock
     island : Island
-    accused : set of int
-        Ranks of all findings: no peers, unless nobody else is left.
     gpus : int
         Of the whole job.
     """
 
-    def __init__(self, job: Job, clock: Clock, island: Island, accused: set[int], gpus: int) -> None:
+    def __init__(self, job: Job, clock: Clock, island: Island, gpus: int) -> None:
         self.island, self.gpus = island, gpus
         self.ranks = np.array([job.ranks[r].identity.rank for r in island.ranks])
-        self.accused = np.isin(self.ranks, list(accused))
-        self.played = lay_out(island, [unmatched_spans(job, clock, r, island.timed) for r in island.ranks])
+        self.played = lay_out(island, all_unmatched_spans(job, clock, island.ranks, island.timed))
         self.counted = island.included & ~np.isnan(island.steps.step_ns)
         self.measured_ns = float(island.steps.step_ns[self.counted].sum())
         self.as_it_is_ns = self._time(self.played.segment)
@@ -123,26 +131,29 @@ class Loop:
         """Summed time of the counted steps in a replay."""
         return float(step_times(self.played, segment, self.island.steps.size)[self.counted].sum())
 
-    def gain_of_others(self, f: Finding) -> float:
+    def gain_of_others(self, f: Finding, accused: set[int]) -> float:
         """What the job gains per step when all other accused ranks are typical, ns."""
-        others = self.accused & ~np.isin(self.ranks, f.ranks)
-        peer = ~self.accused if not self.accused.all() else ~others
+        blamed = np.isin(self.ranks, list(accused))
+        others = blamed & ~np.isin(self.ranks, f.ranks)
+        peer = ~blamed if not blamed.all() else ~others
         if not others.any() or not peer.any():
             return 0.0
         steps = self.island.included
         changed = without_excess(self.played, others, peer, steps, steps)
         return (self.as_it_is_ns - self._time(changed)) / int(self.counted.sum())
 
-    def without(self, f: Finding) -> WhatIf:
+    def without(self, f: Finding, accused: set[int]) -> WhatIf:
         """Replay with the excess of a finding's ranks taken out in the steps where it is late.
 
-        In all judged steps where it is persistent.
+        In all judged steps where it is persistent. The ranks `accused` by any finding are no peers, unless nobody
+        else is left.
         """
         if self.error > WORST_ERROR:
             reason = f"a replay of the trace as it is errs by {share(self.error)} of the time"
             return WhatIf(None, None, None, None, self.error, reason)
         own = np.isin(self.ranks, f.ranks)
-        peer = ~self.accused if not self.accused.all() else ~own
+        blamed = np.isin(self.ranks, list(accused))
+        peer = ~blamed if not blamed.all() else ~own
         late = self.island.included.copy()
         if f.pattern != "persistent":
             # Who is late all the time is so in the steps too in which jitter hides it: taking those alone out in
@@ -184,76 +195,82 @@ def without_excess(p: Played, own: Mask, peer: Mask, late: Mask, included: Mask)
     (e,) int64, ns
     """
     out = p.segment.copy()
-    instance = p.instance
-    step = p.step[instance]
-    place = _place_in_step(p.row, step)
-    key = step * (int(place.max()) + 1) + place
-    todo = own[p.row] & late[step] & (p.anchor >= 0)
-    them = peer[p.row] & (p.anchor >= 0)
-    usual = _medians(instance[them], p.segment[them], p.step.size)[instance]
-    lonely = todo & np.isnan(usual)
+    step, place = p.step_of, p.place
+    anchored = p.anchor >= 0
+    them = peer[p.row] & anchored
+    todo = own[p.row] & late[step] & anchored
+    mine = np.flatnonzero(todo)
+    usual = instance_medians(p.first, them, p.segment)[p.instance[mine]]
+    lonely = np.isnan(usual)
     if lonely.any():
-        usual[lonely] = _medians(key[them], p.segment[them], int(key.max()) + 1)[key[lonely]]
-    todo &= ~np.isnan(usual)
-    known = np.flatnonzero(them & included[step])
-    beyond = _beyond_others(instance[known], p.segment[known], p.row[known], place[known])
-    pools = _by_place(place[known][~np.isnan(beyond)], beyond[~np.isnan(beyond)])
+        key = _key(p)
+        usual[lonely] = _medians(key[them], p.segment[them], int(key.max()) + 1)[key[mine[lonely]]]
+    mine, usual = mine[~np.isnan(usual)], usual[~np.isnan(usual)]
+    known = them & included[step]
+    del todo, them, anchored
+    beyond = _beyond_others(p, known)
+    known &= ~np.isnan(beyond)
+    pools = _by_place(place[known], beyond[known])
+    del beyond, known
     for r in np.flatnonzero(own):
-        mine = np.flatnonzero(todo & (p.row == r))
-        for at, found in _by_place(place[mine], mine).items():
-            found = found[np.argsort(p.segment[found] - usual[found], kind="stable")]
+        its = np.flatnonzero(p.row[mine] == r)
+        for at, found in _by_place(place[mine[its]], its).items():
+            found = found[np.argsort(p.segment[mine[found]] - usual[found], kind="stable")]
             extra = np.zeros(found.size)
             if at in pools:
-                extra = np.quantile(pools[at], (np.arange(found.size) + 0.5) / found.size)
+                extra = _quantiles(pools[at], (np.arange(found.size) + 0.5) / found.size)
             typical = np.rint(usual[found] + np.maximum(extra, 0.0)).astype(np.int64)
-            out[found] = np.minimum(out[found], typical)
-    return out - _waited_elsewhere(p, key, own, p.segment - out)
+            out[mine[found]] = np.minimum(out[mine[found]], typical)
+    if p.elsewhere.any():
+        out -= _waited_elsewhere(p, own, p.segment - out)
+    return out
 
 
-def _by_place(place: I64, value: NDArray[Any]) -> dict[int, NDArray[Any]]:
+def _quantiles(x: F64, q: F64) -> F64:
+    """What np.quantile gives, to the bit; that takes as long for each of many quantiles as for one."""
+    x = np.sort(x)
+    at = q * (x.size - 1)
+    low = np.floor(at).astype(np.int64)
+    a, b, t = x[low], x[np.minimum(low + 1, x.size - 1)], at - low
+    return np.where(t < 0.5, a + (b - a) * t, b - (b - a) * (1 - t))
+
+
+def _key(p: Played) -> I64:
+    """(e,) int64: number of each element's place in its step."""
+    return p.step_of.astype(np.int64) * (int(p.place.max()) + 1) + p.place
+
+
+def _by_place(place: I32, value: NDArray[Any]) -> dict[int, NDArray[Any]]:
     """Values of each place."""
     order = np.argsort(place, kind="stable")
     places, first = np.unique(place[order], return_index=True)
     return dict(zip(places.tolist(), np.split(value[order], first[1:]), strict=True))
 
 
-def _beyond_others(instance: I64, value: I64, row: I64, place: I64) -> F64:
-    """What each element has beyond the median of the others of its instance.
+def _beyond_others(p: Played, known: Mask) -> F64:
+    """(e,) what each known element has beyond the median of the other known ones of its instance.
 
-    One that has no others is compared with its own rank's at the same place before; nan for the first of these.
+    One that has no others is compared with its own rank's at the same place before; nan for the first of these, and
+    for elements that are not known.
     """
-    order = np.lexsort((value, instance))
-    _, first, counts = np.unique(instance[order], return_index=True, return_counts=True)
-    start, size = np.repeat(first, counts), np.repeat(counts, counts)
-    at = np.arange(order.size) - start
-    ranked = value[order].astype(np.float64)
-    low, high = np.maximum(size - 2, 0) // 2, np.maximum(size - 1, 0) // 2
-    others = size > 1
-    median = (ranked[_clip(start + low + (low >= at))] + ranked[_clip(start + high + (high >= at))]) / 2
-    out = np.empty(order.size)
-    out[order] = np.where(others, ranked - median, np.nan)
-    alone = np.flatnonzero(np.isin(instance, instance[order][~others]))
-    alone = alone[np.lexsort((alone, place[alone], row[alone]))]
-    again = (np.diff(row[alone]) == 0) & (np.diff(place[alone]) == 0)
-    out[alone[1:][again]] = np.diff(value[alone])[again]
+    out = beyond_others(p.first, known, p.segment)
+    alone = np.flatnonzero(known & np.isnan(out))
+    if alone.size:
+        alone = alone[np.lexsort((alone, p.place[alone], p.row[alone]))]
+        again = (np.diff(p.row[alone]) == 0) & (np.diff(p.place[alone]) == 0)
+        out[alone[1:][again]] = np.diff(p.segment[alone])[again]
     return out
 
 
-def _clip(at: I64) -> I64:
-    """Indices that do not leave the array; those of elements without others are not used."""
-    return np.minimum(at, at.size - 1)
-
-
-def _waited_elsewhere(p: Played, key: I64, own: Mask, taken: I64) -> I64:
+def _waited_elsewhere(p: Played, own: Mask, taken: I64) -> I64:
     """(e,) ns that others waited in unmatched NCCL kernels for what is taken from the `own` ranks.
 
-    `key` numbers the places in the steps, `taken` is per element.
+    `taken` is per element.
     """
-    if not p.elsewhere.any():
-        return np.zeros_like(taken)
+    key = _key(p)
     least = np.full(int(key.max()) + 1, np.iinfo(np.int64).max)
     np.minimum.at(least, key, p.elsewhere)
-    step = p.step[p.instance]
+    step = p.step_of
     size = own.size, int(step.max()) + 1
     of_late, of_others = np.zeros(size), np.zeros(size)
     np.add.at(of_late, (p.row, step), taken)
@@ -274,15 +291,4 @@ def _medians(key: I64, value: I64, size: int) -> F64:
     has = counts > 0
     low, high = (start + (counts - 1) // 2)[has], (start + counts // 2)[has]
     out[has] = (ranked[low] + ranked[high]) / 2
-    return out
-
-
-def _place_in_step(row: I64, step: I64) -> I64:
-    """Ordinal of each element among those of its row in its step; elements come in order of time."""
-    order = np.lexsort((np.arange(row.size), step, row))
-    new = np.ones(row.size, np.bool_)
-    new[1:] = (np.diff(row[order]) != 0) | (np.diff(step[order]) != 0)
-    begun = np.maximum.accumulate(np.where(new, np.arange(row.size), 0))
-    out = np.empty(row.size, np.int64)
-    out[order] = np.arange(row.size) - begun
     return out

@@ -55,7 +55,7 @@ def _summed(c: Comparison, window: Window, imposed: bool) -> dict[int, int]:
         for t, w in zip(island.timed, waited, strict=True):
             end = t.end.max(axis=1)
             keep = (end > window.start_ns) & (end <= window.end_ns)
-            sums = (w.imposed if imposed else w.wait)[keep].sum(axis=0)
+            sums = w.imposed_by(keep) if imposed else w.wait[keep].sum(axis=0)
             for r, ns in zip(t.comm.members, sums, strict=True):
                 number = c.job.ranks[int(r)].identity.rank
                 out[number] = out.get(number, 0) + int(ns)

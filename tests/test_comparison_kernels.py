@@ -7,13 +7,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rankdiff.kernels.clocks import best_step, theil_sen_slope
-from rankdiff.kernels.matching import align_in_time, shift_scores
-from rankdiff.kernels.permutation import max_sum_exceedances
-from rankdiff.kernels.shares import skew_shares, swept_shares
+from rankdiff.kernels.clocks import best_step, group_medians, median_of, select, theil_sen_slope
+from rankdiff.kernels.layers import uppermost
+from rankdiff.kernels.matching import align_in_time, equal_shares, shift_scores
+from rankdiff.kernels.permutation import many_sum_exceedances, max_sum_exceedances
+from rankdiff.kernels.replay import beyond_others, instance_medians, place_in_step, segments
+from rankdiff.kernels.shares import row_spans, skew_shares
+from rankdiff.kernels.sweep import swept_shares
+from rankdiff.kernels.votes import votes
 from tests.oracles import clocks as naive_clocks
+from tests.oracles import layers as naive_layers
 from tests.oracles import matching as naive_matching
 from tests.oracles import permutation as naive_permutation
+from tests.oracles import replay as naive_replay
 from tests.oracles import shares as naive_shares
 
 small = st.integers(0, 12)
@@ -28,10 +34,31 @@ def test_skew_shares_are_shapley_values(data):
     n = data.draw(st.integers(2, 4))
     rows = data.draw(st.lists(st.lists(small, min_size=n, max_size=n), min_size=1, max_size=3))
     step = data.draw(st.lists(st.integers(0, 1), min_size=len(rows), max_size=len(rows)))
-    got = skew_shares(i64(rows), i64(step), 2)
-    want = naive_shares.skew_shares(rows, step, 2)
-    assert got == pytest.approx(np.array(want, float))
-    assert got.sum() == pytest.approx(sum(max(r) - min(r) for r in rows))
+    # Whatever order the members are said to come in, and with some of them moved.
+    order = data.draw(st.lists(st.permutations(range(n)), min_size=len(rows), max_size=len(rows)))
+    earlier = data.draw(st.lists(small, min_size=n, max_size=n))
+    chosen = data.draw(st.lists(st.booleans(), min_size=len(rows), max_size=len(rows)))
+    got = skew_shares(i64(rows), i64(earlier), np.array(order, np.int16), np.array(chosen), i64(step), 2)
+    moved = [[a - by for a, by in zip(row, earlier, strict=True)] for row in rows]
+    want = naive_shares.skew_shares(
+        [row for row, on in zip(moved, chosen, strict=True) if on],
+        [k for k, on in zip(step, chosen, strict=True) if on],
+        2,
+    )
+    assert got == pytest.approx(np.array(want or [[0.0] * 2] * n, float))
+    assert got.sum() == pytest.approx(sum(max(r) - min(r) for r, on in zip(moved, chosen, strict=True) if on))
+    first, last = row_spans(i64(rows), i64(earlier))
+    assert first.tolist() == [min(row) for row in moved]
+    assert last.tolist() == [max(row) for row in moved]
+
+
+def plain_shares(rows, step, n_steps):
+    """Shares of all instances as they are."""
+    rows = np.atleast_2d(i64(rows))
+    order = np.argsort(rows, axis=1).astype(np.int16)
+    return skew_shares(
+        rows, np.zeros(rows.shape[1], np.int64), order, np.ones(rows.shape[0], np.bool_), i64(step), n_steps
+    )
 
 
 @st.composite
@@ -83,7 +110,7 @@ def test_swept_shares_of_one_communicator_are_shapley_values():
         (1, [(r, a, 0) for r, a in enumerate(rows[1])]),
     ]
     got = swept_shares(*flattened(instances), 4, 2)
-    assert got == pytest.approx(skew_shares(i64(rows), i64([0, 1]), 2))
+    assert got == pytest.approx(plain_shares(rows, [0, 1], 2))
 
 
 def test_delay_is_passed_on_to_who_held_the_late_rank():
@@ -96,7 +123,7 @@ def test_delay_is_passed_on_to_who_held_the_late_rank():
 
 
 def test_shares_of_nothing():
-    assert skew_shares(np.empty((0, 3), np.int64), i64([]), 2).tolist() == [[0, 0]] * 3
+    assert plain_shares(np.empty((0, 3), np.int64), [], 2).tolist() == [[0, 0]] * 3
     assert swept_shares(i64([0]), i64([]), i64([]), i64([]), i64([]), i64([]), 2, 1).tolist() == [[0], [0]]
 
 
@@ -217,3 +244,107 @@ def test_permutation_test_is_repeatable_and_stops_early():
     assert once == max_sum_exceedances(delta, 18.0, 200, 3, 201)
     reached, done = max_sum_exceedances(delta, 0.0, 200, 3, 10)
     assert (reached, done) == (10, 10)
+
+
+@given(st.data())
+def test_draws_that_a_bound_decides_are_those_made_in_full(data):
+    n, k = data.draw(st.integers(3, 7)), data.draw(st.integers(1, 4))
+    rows = data.draw(st.lists(st.lists(small, min_size=n, max_size=n), min_size=k, max_size=k))
+    top = data.draw(st.integers(1, n - 1))
+    ranked = np.sort(np.array(rows, float), axis=1)[:, ::-1]
+    observed = float(data.draw(st.integers(0, 40)))
+    stop = data.draw(st.integers(1, 31))
+    got = many_sum_exceedances(np.ascontiguousarray(ranked), top, observed, 30, 5, stop)
+    assert got == naive_permutation.exceedances(ranked.tolist(), top, observed, 30, 5, stop)
+
+
+@given(st.lists(st.lists(small, min_size=3, max_size=3), min_size=2, max_size=3), st.integers(1, 2))
+def test_partly_made_draws_agree_with_all_arrangements(delta, top):
+    observed = max(map(sum, zip(*delta, strict=True)))
+    ranked = np.ascontiguousarray(np.sort(np.array(delta, float), axis=1)[:, ::-1])
+    draws = 3_000
+    reached, done = many_sum_exceedances(ranked, top, float(observed), draws, 7, draws + 1)
+    want = naive_permutation.exact_p(delta, observed)
+    assert done == draws
+    assert abs(reached / draws - want) <= 5 * np.sqrt(want * (1 - want) / draws) + 1e-9
+
+
+@given(st.lists(small, min_size=1, max_size=9), st.data())
+def test_selection_is_what_sorting_finds(values, data):
+    k = data.draw(st.integers(0, len(values) - 1))
+    x = np.array(values, float)
+    assert select(x, k) == sorted(values)[k]
+    assert sorted(x.tolist()) == sorted(values)
+    assert max(x[:k], default=0) <= x[k]
+    assert median_of(np.array(values, float)) == np.median(values)
+
+
+@given(st.data())
+def test_medians_of_groups(data):
+    group = data.draw(st.permutations([0, 0, 0, 1, 2, 2]))
+    m = data.draw(st.sampled_from([0, 1, 3, 65]))
+    x = np.random.default_rng(m).integers(0, 9, (6, m))
+    got = group_medians(x, i64(group), 3)
+    assert got.shape == (m, 3)
+    for g in range(3):
+        assert got[:, g].tolist() == np.median(x[i64(group) == g], axis=0).tolist()
+
+
+@given(st.lists(st.lists(st.integers(-1, 2), min_size=4, max_size=4), max_size=4))
+def test_votes_are_the_commonest_known_values(rows):
+    value, known, count = votes(np.array(rows, np.int64).reshape(-1, 4))
+    for row, v, k, c in zip(rows, value.tolist(), known.tolist(), count.tolist(), strict=True):
+        told = [x for x in row if x >= 0]
+        best = min(told, key=lambda x: (-told.count(x), x), default=-1)
+        assert (v, k, c) == (best, len(told), told.count(best))
+
+
+@given(st.lists(st.integers(-1, 2), max_size=5), st.lists(st.integers(-1, 2), max_size=5))
+def test_shares_of_equal_elements(a, b):
+    shifts = list(range(-4, 5))
+    got = equal_shares(i64(a), i64(b), i64(shifts))
+    for k, share in zip(shifts, got.tolist(), strict=True):
+        pairs = [(a[j + k], b[j]) for j in range(len(b)) if 0 <= j + k < len(a)]
+        both = [x == y for x, y in pairs if x >= 0 and y >= 0]
+        assert share == pytest.approx(sum(both) / len(both) if both else np.nan, nan_ok=True)
+
+
+@given(st.data())
+def test_every_moment_goes_to_the_uppermost_layer(data):
+    spans = st.lists(st.tuples(st.integers(-3, 14), st.integers(-2, 6)), max_size=4)
+    layers = [
+        sorted((a, a + length) for a, length in data.draw(spans)) for _ in range(data.draw(st.integers(1, 3)))
+    ]
+    edge = sorted(data.draw(st.lists(st.integers(0, 14), min_size=1, max_size=4)))
+    flat = [x for layer in layers for x in layer]
+    first = np.cumsum([0, *map(len, layers)])
+    got = uppermost(i64(edge), i64([a for a, _ in flat]), i64([b for _, b in flat]), i64(first))
+    assert got.tolist() == naive_layers.uppermost(edge, layers)
+    assert got.sum(axis=0).tolist() == np.diff(edge).tolist()
+
+
+@st.composite
+def played(draw):
+    """Instances of some of three rows each, in order, with times and values."""
+    out = []
+    for _ in range(draw(st.integers(1, 6))):
+        members = draw(st.permutations(range(3)))[: draw(st.integers(1, 3))]
+        out.append([(r, draw(small), draw(small), draw(st.booleans())) for r in members])
+    return out
+
+
+@given(played(), st.data())
+def test_kernels_of_the_replay_agree_with_their_twins(instances, data):
+    flat = [x for members in instances for x in members]
+    first = i64(np.cumsum([0, *map(len, instances)]))
+    row = np.array([r for r, *_ in flat], np.int32)
+    start, end = i64([a for _, a, _, _ in flat]), i64([a + b for _, a, b, _ in flat])
+    chosen, value = np.array([c for *_, c in flat], np.bool_), i64([b for _, _, b, _ in flat])
+    anchor, segment = segments(first, row, start, end, 3)
+    assert list(zip(anchor.tolist(), segment.tolist(), strict=True)) == naive_replay.segments(instances)
+    step = np.array(data.draw(st.lists(st.integers(0, 1), min_size=len(flat), max_size=len(flat))), np.int32)
+    keys = list(zip(row.tolist(), step.tolist(), strict=True))
+    assert place_in_step(row, step, 3, 2).tolist() == [keys[:n].count(key) for n, key in enumerate(keys)]
+    want = naive_replay.medians(instances)
+    assert instance_medians(first, chosen, value) == pytest.approx(want, nan_ok=True)
+    assert beyond_others(first, chosen, value) == pytest.approx(naive_replay.beyond(instances), nan_ok=True)

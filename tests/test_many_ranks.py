@@ -1,99 +1,92 @@
-"""The scripts and the query of docs/many_ranks.md do what they say."""
+"""Jobs of many ranks: the ways that are taken only there give what the plain ones give."""
 
 from __future__ import annotations
 
-import os
-import re
-import subprocess
-import sys
-from pathlib import Path
+from dataclasses import replace
 
-import duckdb
+import numpy as np
 import pytest
 
-from rankdiff.simulation import base4
-from tests.command import called
+from benchmarks.plays import Play, perform
+from rankdiff import self_doubt
+from rankdiff.comparison import compare_digests
+from rankdiff.court import Court
+from rankdiff.findings import is_loud
+from rankdiff.replay import lay_out
+from rankdiff.waits import delay_shares
 
 
-@pytest.fixture(scope="module")
-def text(repository):
-    return (repository / "docs" / "many_ranks.md").read_text()
+def compared(play):
+    played = perform(play)
+    return compare_digests(played.digests, played.identities, ())
 
 
-@pytest.fixture(scope="module")
-def job(tmp_path_factory):
-    return base4(tmp_path_factory.mktemp("job"))
+def loud(c):
+    return [f.ranks for f in c.verdict.findings if is_loud(f)]
 
 
-def block(text: str, mark: str) -> str:
-    found = re.search(rf"<!-- {mark} -->\n```sh\n(.*?)```", text, re.DOTALL)
-    assert found is not None
-    return found[1]
+def test_a_late_rank_among_a_hundred():
+    # More units than are permuted one by one, ranks and nodes.
+    play = Play(ranks=144, per_node=2, steps=24, jitter_share=0.004, late={77: 12e6}, offset_ns={3: 4e6})
+    c = compared(play)
+    assert loud(c) == [(77,)]
+    assert c.verdict.findings[0].p_value < 0.001
+    assert c.clock.nodes[3].offset_ns - c.clock.nodes[0].offset_ns == pytest.approx(4e6, abs=10e3)
+    assert [m.positions.shape for m in c.matching.communicators] == [(96, 144)]
+    healthy = compared(replace(play, late={}))
+    assert healthy.verdict.status == "balanced"
 
 
-def bash(script: str, folder: Path, **variables: str) -> subprocess.CompletedProcess[str]:
-    path = f"{folder / 'bin'}{os.pathsep}{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
-    return subprocess.run(
-        ["bash", "-eu", "-c", script],
-        cwd=folder,
-        env=os.environ | variables | {"PATH": path},
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=300,
-    )
+def test_many_short_steps_do_not_blur_the_shift():
+    # Seventeen collectives a step: one too few or too many leaves 16 of 17 step numbers equal, and the clock is off by
+    # more than half of the distance between two of them. The ends tell.
+    play = Play(ranks=32, per_node=4, steps=40, per_step=17, step_ns=102e6, offset_ns={1: 5e6})
+    c = compared(play)
+    (m,) = c.matching.communicators
+    assert (m.positions == m.positions[:, :1]).all()
+    assert c.clock.nodes[1].offset_ns - c.clock.nodes[0].offset_ns == pytest.approx(5e6, abs=20e3)
 
 
-def test_srun(text, job, tmp_path):
-    for report in job.paths:
-        (tmp_path / report.name).symlink_to(report)
-    # What srun does: the command once for each task, all at the same time.
-    (tmp_path / "bin").mkdir()
-    srun = tmp_path / "bin" / "srun"
-    srun.write_text(
-        '#!/bin/bash\nn=${1#--ntasks=}\nshift\nfor ((i = 0; i < n; i++)); do SLURM_PROCID=$i "$@" & pids+=($!); done\n'
-        'for pid in "${pids[@]}"; do wait "$pid" || exit 1; done\n'
-    )
-    srun.chmod(0o755)
-    done = bash(block(text, "slurm:srun").replace("--ntasks=8", "--ntasks=4"), tmp_path)
-    assert done.returncode == 0, done.stderr
-    assert len(list((tmp_path / "digests").iterdir())) == 4
-    assert "Rank 2 on nodeB made the others wait" in done.stdout
-    assert (tmp_path / "ticket" / "report.json").read_text() == called(
-        "compare", *job.paths, "--format", "json"
-    ).stdout
+def test_the_margin_of_a_large_island_takes_its_first_steps(monkeypatch):
+    play = Play(ranks=16, per_node=4, steps=70, tensor=2, seed=4)
+    c = compared(play)
+    (island,) = c.islands
+    court = Court(c.job, island, c.judgements[0].threshold_ns, c.clock.uncertainty_ns)
+    whole = self_doubt.margin(court)
+    monkeypatch.setattr(self_doubt, "_MOST_ARRIVALS", 1)
+    short = self_doubt._shortened(court)
+    assert short.island.steps.size == 50
+    again = delay_shares(short.island.timed, island.ranks, 50)
+    # What is left to be passed on from the step before the cut is the same.
+    assert again == pytest.approx(island.delta[:, :50], rel=1e-6, abs=1.0)
+    assert self_doubt.margin(court).rank >= whole.rank
 
 
-@pytest.mark.parametrize("first", [0, 5])
-def test_job_array(text, job, tmp_path, first):
-    for report in job.paths:
-        (tmp_path / report.name).symlink_to(report)
-    script = block(text, "slurm:array").replace("rankdiff digest", "echo >> log")
-    for task in range(first, first + 6):  # more tasks than reports
-        variables = {
-            "SLURM_ARRAY_TASK_ID": str(task),
-            "SLURM_ARRAY_TASK_MIN": str(first),
-            "SLURM_ARRAY_TASK_COUNT": "6" if first else "3",
-        }
-        if first or task < 3:
-            done = bash(script, tmp_path, **variables)
-            assert done.returncode == 0, done.stderr
-    lines = (tmp_path / "log").read_text().splitlines()
-    assert sorted(word for line in lines for word in line.split() if word.startswith("prof_")) == sorted(
-        p.name for p in job.paths
-    ), "every report once"
-    assert all(line.endswith("-o digests") for line in lines)
+def test_communicators_of_many_ranks_by_their_ends():
+    c = compared(Play(ranks=32, per_node=8, tensor=4, steps=24, payloads=False, seed=2))
+    sizes = sorted(m.members.size for m in c.matching.communicators)
+    assert sizes == [4] * 8 + [8] * 4
+    assert c.matching.unmatched == 0
 
 
-def test_the_query(text, job, tmp_path):
-    assert called("digest", *job.paths, "-o", tmp_path / "digests").returncode == 0
-    (query,) = re.findall(r"```sql\n(.*?)```", text, re.DOTALL)
-    with duckdb.connect() as db:
-        rows = db.execute(
-            query.replace("'digests/", f"'{tmp_path}/digests/").replace("data_load", "unknown")
-        ).fetchall()
-        everything = db.execute(
-            query.replace("'digests/", f"'{tmp_path}/digests/").replace("WHERE idle.class = 'data_load'", "")
-        ).fetchall()
-    assert {name for name, _ in everything} == {p.name for p in job.paths}
-    assert {name for name, _ in rows} <= {p.name for p in job.paths}
+def test_shares_of_two_layers_are_all_of_the_open_time():
+    c = compared(Play(ranks=48, per_node=8, tensor=8, steps=12, late={11: 8e6}, seed=6))
+    (island,) = c.islands
+    opened = np.concatenate([t.start.min(axis=1) for t in island.timed])
+    closed = np.concatenate([t.start.max(axis=1) for t in island.timed])
+    order = np.argsort(opened)
+    reach = np.maximum.accumulate(closed[order])
+    begin = np.maximum(opened[order], np.append(opened.min(), reach[:-1]))
+    assert island.delta.sum() == pytest.approx(np.maximum(reach - begin, 0).sum())
+    assert loud(c) == [(11,)]
+
+
+def test_a_row_that_ends_late_is_anchored_to_what_ended():
+    c = compared(Play(ranks=8, steps=12, seed=3))
+    (island,) = c.islands
+    nothing = (np.empty(0, np.int64), np.empty(0, np.int64))
+    played = lay_out(island, [nothing] * 8)
+    (t,) = island.timed
+    first = played.segment.reshape(t.start.shape)
+    assert (first[1:] == t.start[1:] - t.end[:-1]).all()
+    assert not played.elsewhere.any()

@@ -59,11 +59,25 @@ def jit(function: F) -> F:
 
     No bounds are checked in production (``NUMBA_BOUNDSCHECK=1`` in the tests checks them), and integers wrap.
     """
+    return _compiled(function)
+
+
+def leaf(function: F) -> F:
+    """As `jit`, for a function that allocates nothing and calls nothing that does.
+
+    The arrays it is given are then not counted when they are passed on: where a kernel keeps its state in dozens of
+    arrays, counting them takes most of the time.
+    """
+    return _compiled(function, _nrt=False)
+
+
+def _compiled(function: F, **options: Any) -> F:
     compiled: Any
+    njit: Any = numba.njit  # its stubs do not know `_nrt`
     try:
-        compiled = numba.njit(nogil=True, cache=True, error_model="numpy")(function)
+        compiled = njit(nogil=True, cache=True, error_model="numpy", **options)(function)
     except RuntimeError:  # "no locator available": read-only package and no usable home directory
-        compiled = numba.njit(nogil=True, error_model="numpy")(function)
+        compiled = njit(nogil=True, error_model="numpy", **options)(function)
     cache = getattr(compiled, "_cache", None)
     if cache is not None and hasattr(cache, "load_overload"):
         compiled._cache = _ForgivingCache(cache)

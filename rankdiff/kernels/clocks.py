@@ -19,6 +19,95 @@ def median(ordered: F64) -> float:
 
 
 @jit
+def select(x: F64, k: int) -> float:
+    """Value that would be at `k` if `x` were sorted (Hoare 1961); `x` is reordered: what is before `k` is not larger.
+
+    Parameters
+    ----------
+    x : (n,) float64
+        At least one, no nan.
+    k : int
+        0 <= k < n.
+    """
+    low, high = 0, x.size - 1
+    while low < high:
+        # The median of three keeps sorted and reversed input from taking quadratic time.
+        a, b, c = x[low], x[(low + high) // 2], x[high]
+        pivot = max(min(a, b), min(max(a, b), c))
+        i, j = low, high
+        while i <= j:
+            while x[i] < pivot:
+                i += 1
+            while x[j] > pivot:
+                j -= 1
+            if i <= j:
+                x[i], x[j] = x[j], x[i]
+                i += 1
+                j -= 1
+        if k <= j:
+            high = j
+        elif k >= i:
+            low = i
+        else:
+            break
+    return float(x[k])
+
+
+@jit
+def median_of(x: F64) -> float:
+    """Median of values in any order, at least one; `x` is reordered. Equal to `median` of them sorted."""
+    n = x.size
+    high = select(x, n // 2)
+    if n % 2:
+        return high
+    low = x[0]
+    for i in range(1, n // 2):
+        low = max(low, x[i])
+    return float((low + high) / 2.0)
+
+
+@jit
+def group_medians(x: I64, group: I64, groups: int) -> F64:
+    """Median of every group of rows in each column.
+
+    Parameters
+    ----------
+    x : (n, m) int64
+        Below 2**53.
+    group : (n,) int64
+        0 <= group < groups; each has a row at least.
+    groups : int
+
+    Returns
+    -------
+    (m, groups) float64
+    """
+    n, m = x.shape
+    out = np.empty((m, groups))
+    size = np.zeros(groups, np.int64)
+    for r in range(n):
+        size[group[r]] += 1
+    most = 1
+    for g in range(groups):
+        most = max(most, size[g])
+    # A stretch of columns at a time, so that rows are read in runs and the values of a group stay in the cache.
+    width = 64
+    values = np.empty((groups, width, most))
+    for first in range(0, m, width):
+        last = min(first + width, m)
+        size[:] = 0
+        for r in range(n):
+            g = group[r]
+            for i in range(first, last):
+                values[g, i - first, size[g]] = x[r, i]
+            size[g] += 1
+        for g in range(groups):
+            for i in range(first, last):
+                out[i, g] = median_of(values[g, i - first, : size[g]])
+    return out
+
+
+@jit
 def theil_sen_slope(t: F64, d: F64) -> float:
     """Median of the slopes of all pairs of points (Theil 1950, Sen 1968).
 
@@ -44,7 +133,7 @@ def theil_sen_slope(t: F64, d: F64) -> float:
                 m += 1
     if m == 0:
         return 0.0
-    return median(np.sort(slopes[:m]))
+    return median_of(slopes[:m])
 
 
 @jit
@@ -80,4 +169,4 @@ def best_step(d: F64, margin: int) -> tuple[int, float]:
         gain = left * left / i + (total - left) * (total - left) / (n - i)
         if gain > best:
             best, at = gain, i
-    return at, median(np.sort(d[at:])) - median(np.sort(d[:at]))
+    return at, median_of(d[at:].copy()) - median_of(d[:at].copy())

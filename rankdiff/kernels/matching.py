@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rankdiff.kernels._jit import jit
-from rankdiff.kernels.clocks import median
+from rankdiff.kernels.clocks import median_of
 
 I64 = NDArray[np.int64]
 F64 = NDArray[np.float64]
@@ -36,7 +36,8 @@ def shift_scores(a: I64, b: I64, shifts: I64, sample: int, most: int, allowed: f
     most : int
         Stop after so many shifts that count.
     allowed : float
-        Share of the elements that may end before the other starts.
+        Share of the elements that may end before the other starts. From 1 on the shifts are only sifted: tokens too
+        need to agree in the sample alone then.
 
     Returns
     -------
@@ -58,14 +59,14 @@ def shift_scores(a: I64, b: I64, shifts: I64, sample: int, most: int, allowed: f
         n = last - first
         if n < 1:
             continue
+        stride = max(1, n // sample)
         agree = True
-        for j in range(first, last):
+        for j in range(first, last, stride if allowed >= 1.0 else 1):
             if token_a[j + k] != token_b[j] and token_a[j + k] >= 0 and token_b[j] >= 0:
                 agree = False
                 break
         if not agree:
             continue
-        stride = max(1, n // sample)
         size = (n + stride - 1) // stride
         d = np.empty(size, np.float64)
         for i in range(size):
@@ -75,12 +76,12 @@ def shift_scores(a: I64, b: I64, shifts: I64, sample: int, most: int, allowed: f
         if half >= 8:
             apart = (end_a[first + k + (size - 1) * stride] - end_a[first + k]) / 2.0
             if apart > 0.0:
-                rate = (median(np.sort(d[half:])) - median(np.sort(d[:half]))) / apart
+                rate = (median_of(d[half:].copy()) - median_of(d[:half].copy())) / apart
                 rate = min(max(rate, -_MOST_RATE), _MOST_RATE)
                 middle = end_a[first + k + half * stride]
                 for i in range(size):
                     d[i] -= rate * (end_a[first + i * stride + k] - middle)
-        offset = median(np.sort(d))
+        offset = median_of(d.copy())
         dev = np.empty(size, np.float64)
         score = 0.0
         for i in range(size):
@@ -88,7 +89,7 @@ def shift_scores(a: I64, b: I64, shifts: I64, sample: int, most: int, allowed: f
             score += dev[i] / size
         if allowed < 1.0:
             # Slack for the causality test: what the ends themselves scatter by, at least a device clock's grain.
-            slack = max(50_000.0, 6.0 * median(np.sort(dev)))
+            slack = max(50_000.0, 6.0 * median_of(dev))
             broken = 0
             for i in range(size):
                 j = first + i * stride
@@ -104,6 +105,34 @@ def shift_scores(a: I64, b: I64, shifts: I64, sample: int, most: int, allowed: f
         if m == most:
             break
     return found[:m], scores[:m], offsets[:m]
+
+
+@jit
+def equal_shares(a: I64, b: I64, shifts: I64) -> F64:
+    """Share of the elements that are equal under each shift, of those that are known on both sides.
+
+    Parameters
+    ----------
+    a, b : (na,), (nb,) int64
+        Negative: not known.
+    shifts : (k,) int64
+        Shift k brings element j of `b` to element j + k of `a`.
+
+    Returns
+    -------
+    (k,) float64
+        nan where nothing is known on both sides.
+    """
+    out = np.empty(shifts.size)
+    for n in range(shifts.size):
+        k = shifts[n]
+        both = equal = 0
+        for j in range(max(0, -k), min(b.size, a.size - k)):
+            if a[j + k] >= 0 and b[j] >= 0:
+                both += 1
+                equal += a[j + k] == b[j]
+        out[n] = equal / both if both else np.nan
+    return out
 
 
 @jit

@@ -16,6 +16,7 @@ import numpy as np
 from rankdiff import __version__
 from rankdiff.comparison import Comparison
 from rankdiff.court import Island
+from rankdiff.differences.measure import traffic
 from rankdiff.digest import Digest
 from rankdiff.gaps import MIN_GAP_NS, longest_gaps, step_label
 from rankdiff.idle import idle_by_cause
@@ -28,6 +29,7 @@ from rankdiff.reports.identity import Identity
 
 SCHEMA = "rankdiff.report/1"
 _MOST_GAPS = 10
+_MOST_DELAYS = 50_000  # ranks times steps
 
 
 def to_json(c: Comparison, notes: Sequence[Note] = (), min_gap_ns: int = MIN_GAP_NS) -> str:
@@ -71,7 +73,7 @@ def to_dict(c: Comparison, notes: Sequence[Note] = (), min_gap_ns: int = MIN_GAP
         },
         "bottleneck": _bottleneck(c),
         "findings": [finding_dict(c, f) for f in c.verdict.findings],
-        "steps": [s for island in c.islands for s in _steps(c, island)],
+        "steps": [s for n, island in enumerate(c.islands) for s in _steps(c, n, island)],
         "ranks": [_rank(c, i, d, min_gap_ns) for i, d in zip(c.identities, c.digests, strict=True)],
         "nodes": _nodes(c),
         "communicators": [
@@ -108,6 +110,7 @@ def _job(c: Comparison) -> dict[str, Any]:
     sizes = [int(i.included.sum()) for i in c.islands]
     main = c.islands[int(np.argmax(sizes))] if sizes else None
     ends = [t for island in c.islands for t in island.steps.last_end]
+    operations, carried = traffic(c)
     starts = [d.info.session_start_utc_ns for d in c.digests if d.info.session_start_utc_ns is not None]
     return {
         "ranks": len(c.identities),
@@ -121,6 +124,8 @@ def _job(c: Comparison) -> dict[str, Any]:
         "step_ns_median": whole(main.step_ns) if main else None,
         "window_ns": int(max(ends) - min(ends)) if ends else None,
         "islands": [[c.job.ranks[r].identity.rank for r in i.ranks] for i in c.islands],
+        "operations_per_step": {k: share(n) for k, n in operations.items()} if operations else None,
+        "bytes_per_step": whole(carried),
     }
 
 
@@ -170,8 +175,10 @@ def _bottleneck(c: Comparison) -> dict[str, Any]:
     }
 
 
-def _steps(c: Comparison, island: Island) -> list[dict[str, Any]]:
+def _steps(c: Comparison, number: int, island: Island) -> list[dict[str, Any]]:
     out = []
+    # Of a large job the delay of every rank in every step would be most of the file.
+    by_rank = island.delta.size <= _MOST_DELAYS
     total = island.delta.sum(axis=0)
     top = island.delta.argmax(axis=0)
     for k in range(island.steps.size):
@@ -181,12 +188,17 @@ def _steps(c: Comparison, island: Island) -> list[dict[str, Any]]:
         out.append(
             {
                 "step": island.steps.labels[k],
+                "island": number,
                 "start_utc_ns": utc(c, start),
                 "step_ns": whole(length),
                 "delay_ns": whole(total[k]),
                 "top_rank": c.job.ranks[island.ranks[int(top[k])]].identity.rank if held > 0 else None,
                 "top_share": share(held / total[k]) if total[k] > 0 else None,
                 "judged": bool(island.included[k]),
+                "make_up_ns": None
+                if np.isnan(length)
+                else {p: whole(x[k] / len(island.ranks)) for p, x in c.step_parts[number].items()},
+                "delay_by_rank_ns": [whole(x) for x in island.delta[:, k]] if by_rank else None,
             }
         )
     return out
@@ -208,6 +220,7 @@ def _rank(c: Comparison, i: Identity, d: Digest, min_gap_ns: int) -> dict[str, A
         "pid": info.claims.pid,
         "device": info.claims.device,
         "gpu_uuid": info.gpu_uuid,
+        "gpu_name": info.gpu_name,
         "gpu_index": info.gpu_index,
         "collectives": f.collectives if f else 0,
         "nccl_kernels": info.nccl_kernels,
