@@ -10,18 +10,39 @@ from typing import TYPE_CHECKING
 
 import click
 
-from rankdiff_cli.options import Duration, RankList, report_options
-from rankdiff_cli.output import left_out, told, write
+from rankdiff_cli.options import (
+    Duration,
+    NodeList,
+    OutputPath,
+    RankList,
+    StepRange,
+    report_options,
+    speed_options,
+)
+from rankdiff_cli.output import say, write
+from rankdiff_cli.progress import progress
+from rankdiff_cli.reading import compare_options
 
 if TYPE_CHECKING:
     from rankdiff.pipeline import Outcome
 
 NOTHING_ASSESSED = 4
+THRESHOLD_MET = 3
 
 
 @click.command(name="compare")
 @report_options
+@speed_options
+@click.option(
+    "--dask",
+    metavar="ADDRESS",
+    help="Let a Dask cluster read the reports: tcp://scheduler:8786, or local; with the extra rankdiff[dask].",
+)
 @click.option("--ranks", type=RankList(), help="Compare these ranks only, like 0-7,12.")
+@click.option("--nodes", type=NodeList(), help="Compare the ranks of these nodes only, like gpu01,gpu07.")
+@click.option(
+    "--steps", type=StepRange(), help="Compare these steps only, like 10-49, by the numbers of their ranges."
+)
 @click.option(
     "--skip-steps",
     type=click.IntRange(0),
@@ -42,11 +63,23 @@ NOTHING_ASSESSED = 4
 @click.option(
     "-o",
     "--output",
-    type=click.Path(path_type=Path),
+    type=OutputPath(),
     help="Write the ticket into this folder: report.md, report.html, report.json and plots/.",
 )
 @click.option("--no-plots", is_flag=True, help="A ticket without pictures.")
-@click.option("--force", is_flag=True, help="Replace the files of an earlier ticket in the folder.")
+@click.option(
+    "--save-db",
+    type=OutputPath(),
+    help="Write all tables into one DuckDB database, like job.duckdb, for your own SQL.",
+)
+@click.option(
+    "--fail-on",
+    type=click.Choice(["major", "minor"]),
+    help="Exit with status 3 when there is a finding of this severity or worse, with 4 when that cannot be told.",
+)
+@click.option(
+    "--force", is_flag=True, help="Replace the files of an earlier ticket in the folder, and the database."
+)
 def command(
     reports: tuple[str, ...],
     rank_regex: str | None,
@@ -55,39 +88,48 @@ def command(
     comm_regex: str | None,
     strict: bool,
     quiet: bool,
+    jobs: int | None,
+    cache: Path | None,
+    dask: str | None,
     ranks: frozenset[int] | None,
+    nodes: frozenset[str] | None,
+    steps: tuple[int, int] | None,
     skip_steps: int,
     min_gap: int,
     form: str,
     output: Path | None,
     no_plots: bool,
+    save_db: Path | None,
+    fail_on: str | None,
     force: bool,
 ) -> int:
     """Name the rank or node that made the others wait.
 
     REPORT is one export of Nsight Systems per rank (nsys export --type sqlite or parquetdir), or per node with
-    several ranks in it. Where nsys is on PATH a .nsys-rep will do.
+    several ranks in it; a digest of one (rankdiff digest); or a folder of either. Where nsys is on PATH a
+    .nsys-rep will do.
 
-    Exit status: 0 done, whatever the verdict; 1 rankdiff could not do it; 2 usage; 4 nothing could be
-    assessed.
+    Exit status: 0 done, whatever the verdict; 1 rankdiff could not do it; 2 usage; 3 a finding met --fail-on;
+    4 nothing could be assessed, or with --fail-on not all of it.
     """
-    from rankdiff.digest import DigestOptions
-    from rankdiff.pipeline import CompareOptions, compare
-    from rankdiff_cli.progress import progress
+    from rankdiff.pipeline import compare
 
-    options = CompareOptions(
-        rank_regex=rank_regex,
-        digest=DigestOptions(data_range=data_range, step_range=step_range, comm_regex=comm_regex),
+    options = compare_options(
+        *(rank_regex, data_range, step_range, comm_regex, strict, quiet, jobs, cache),
         ranks=ranks,
+        nodes=nodes,
+        steps=steps,
         skip_steps=skip_steps,
-        strict=strict,
-        on_problem=None if quiet else left_out,
-        on_note=None if quiet else told,
+        dask=dask,
     )
     if output is not None:
         from rankdiff.render.folder import check_free
 
         check_free(output, force)  # before the work, not after it
+    if save_db is not None:
+        from rankdiff.database import check_database
+
+        check_database(save_db, force)
     with progress(quiet) as bar:
         outcome = compare(reports, options, bar)
     write(_rendered(outcome, form, min_gap, command_line(reports, output)))
@@ -102,7 +144,23 @@ def command(
         click.echo(
             f"rankdiff: ticket in {output}: {', '.join(sorted(f for f in files if '/' not in f))}", err=True
         )
+    if save_db is not None:
+        from rankdiff.database import write_database
+
+        write_database(save_db, outcome.comparison, outcome.notes, command_line(reports, None), force)
+        click.echo(f"rankdiff: database in {save_db}", err=True)
+    if fail_on is not None:
+        return _gate(outcome, fail_on)
     return NOTHING_ASSESSED if outcome.comparison.verdict.status == "not_assessed" else 0
+
+
+def _gate(outcome: Outcome, severity: str) -> int:
+    """Exit status of --fail-on, its reason said."""
+    from rankdiff.gates import MET, PASSED, findings_gate
+
+    gate = findings_gate(outcome.comparison, severity, len(outcome.problems), outcome.absent)
+    say(f"--fail-on {severity}: {gate.message}")
+    return 0 if gate.status == PASSED else THRESHOLD_MET if gate.status == MET else NOTHING_ASSESSED
 
 
 def _rendered(outcome: Outcome, form: str, min_gap: int, line: str) -> str:
@@ -151,6 +209,8 @@ def _common_start(names: list[str]) -> str:
 
 def _given() -> list[str]:
     """Options that change the result, as the user gave them."""
+    from rankdiff.notes import rank_list
+
     context = click.get_current_context()
     out = []
     for name, flag in (
@@ -160,9 +220,14 @@ def _given() -> list[str]:
         ("comm_regex", "--comm-regex"),
         ("skip_steps", "--skip-steps"),
         ("ranks", "--ranks"),
+        ("nodes", "--nodes"),
+        ("steps", "--steps"),
     ):
         if context.get_parameter_source(name) == click.core.ParameterSource.COMMANDLINE:
             value = context.params[name]
-            text = ",".join(map(str, sorted(value))) if isinstance(value, frozenset) else str(value)
+            if isinstance(value, frozenset):
+                text = rank_list(value) if name == "ranks" else ",".join(sorted(value))
+            else:
+                text = "-".join(map(str, value)) if isinstance(value, tuple) else str(value)
             out.append(f"{flag} {shlex.quote(text)}")
     return out

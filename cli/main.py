@@ -12,6 +12,8 @@ import click
 
 _COMMANDS = {
     "compare": "Name the rank or node that made the others wait.",
+    "diff": "Say what changed between two captures of a job.",
+    "digest": "Write compact digests of reports, for compare to read instead.",
     "inspect": "Show what each report holds and what to capture better.",
     "simulate": "Write a synthetic job with planted faults, and the truth about it.",
     "timeline": "Draw what the ranks did around a step, lane by lane.",
@@ -62,7 +64,11 @@ def group() -> None:
     """
 
 
+_stopped_by = [signal.SIGINT]  # the signal that ends the program
+
+
 def _terminated(number: int, _: FrameType | None) -> None:
+    _stopped_by[:] = [signal.Signals(number)]
     sys.exit(128 + number)
 
 
@@ -85,8 +91,9 @@ def main() -> None:
         say(f"error: {error}")
         sys.exit(error.exit_code)
     except click.exceptions.Abort:
+        # DuckDB makes an interruption of whatever a signal's handler raises.
         click.echo("rankdiff: interrupted", err=True)
-        sys.exit(130)
+        sys.exit(128 + _stopped_by[0])
     except click.ClickException as error:
         # It quotes the arguments, among them file names that the shell put for a pattern.
         vars(error)["message"] = clean(error.message)

@@ -62,6 +62,19 @@ class StepRange(click.ParamType):  # type: ignore[type-arg]
         return low, high
 
 
+class OutputPath(click.Path):
+    """Where to write; not nowhere, as ``-o "$UNSET"`` would have it, which is the working directory to a Path."""
+
+    def __init__(self) -> None:
+        super().__init__(path_type=Path)
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """Parse, or fail with what was expected."""
+        if value == "":
+            self.fail("an empty name", param, ctx)
+        return super().convert(value, param, ctx)
+
+
 class Duration(click.ParamType):  # type: ignore[type-arg]
     """``50us``, ``1.5ms``, ``2s`` or plain nanoseconds, as ns."""
 
@@ -149,7 +162,7 @@ def speed_options(command: F) -> F:
         ),
         click.option(
             "--cache",
-            type=click.Path(path_type=Path),
+            type=OutputPath(),
             help="Keep what was read of each report in this folder, for the next run.",
         ),
     ):

@@ -16,7 +16,11 @@ from typing import Any
 import numpy as np
 from click.testing import CliRunner
 
+from rankdiff.differences.difference import differ
+from rankdiff.differences.inputs import load_side
 from rankdiff.pipeline import compare, read
+from rankdiff.render.diff_package import diff_files
+from rankdiff.render.diff_text import to_text as diff_text
 from rankdiff.render.inspection import to_text as inspection
 from rankdiff.render.package import ticket_files
 from rankdiff.render.plots import draw_all
@@ -26,6 +30,7 @@ from rankdiff_cli.main import group
 ROOT = Path(__file__).resolve().parent.parent
 SAMPLES = ROOT / "sample_reports"
 TICKET = "ticket/"
+DIFFERENCE = SAMPLES / "difference"
 
 
 def folders() -> list[Path]:
@@ -66,6 +71,14 @@ def _plain(x: Any) -> Any:
     return x.item() if isinstance(x, np.generic) else x
 
 
+def difference(pictures: bool) -> dict[str, bytes]:
+    """Render the sample of ``rankdiff diff``, by file name."""
+    d = differ(load_side([str(SAMPLES / "late_rank")]), load_side([str(SAMPLES / "healthy")]))
+    files = diff_files(d, "rankdiff diff late_rank healthy -o diff")
+    kept = {f"diff/{n}": data for n, data in files.items() if pictures or n in ("diff.md", "diff.json")}
+    return kept | {"diff.txt": diff_text(d).encode()}
+
+
 def commands() -> str:
     """Render docs/commands.md: the help of every command."""
     parts = ["# Commands\n\nWritten by `python -m tests.golden` from the commands' own help.\n"]
@@ -93,6 +106,11 @@ def main() -> None:
             (folder / name).parent.mkdir(parents=True, exist_ok=True)
             (folder / name).write_bytes(data)
             sys.stdout.write(f"{folder.name}/{name}\n")
+    shutil.rmtree(DIFFERENCE, ignore_errors=True)
+    for name, data in difference(pictures=True).items():
+        (DIFFERENCE / name).parent.mkdir(parents=True, exist_ok=True)
+        (DIFFERENCE / name).write_bytes(data)
+        sys.stdout.write(f"{DIFFERENCE.name}/{name}\n")
     page = ROOT / "README.md"
     page.write_text(readme(page.read_text(encoding="utf-8")), encoding="utf-8")
 

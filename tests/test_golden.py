@@ -7,7 +7,7 @@ import math
 
 import pytest
 
-from tests.golden import SAMPLES, TICKET, commands, folders, readme, render
+from tests.golden import DIFFERENCE, SAMPLES, TICKET, commands, difference, folders, readme, render
 
 
 @pytest.mark.parametrize("folder", [f.name for f in folders()])
@@ -20,6 +20,12 @@ def test_sample_output_is_current(folder):
             )
         else:
             assert kept.decode() == data.decode(), f"{folder}/{name} is stale: python -m tests.golden"
+
+
+def test_sample_difference_is_current():
+    for name, data in difference(pictures=False).items():
+        kept = (DIFFERENCE / name).read_text(encoding="utf-8")
+        assert kept == data.decode(), f"difference/{name} is stale: python -m tests.golden"
 
 
 def alike(a, b):

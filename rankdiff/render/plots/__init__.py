@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from importlib import import_module
+from io import BytesIO
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -34,7 +35,7 @@ def draw_all(c: Comparison) -> list[Plot]:
 
 
 def save(plot: Plot, folder: Path) -> list[Path]:
-    """Write a figure as ``NAME.png`` and ``NAME.svg``: equal figures give equal bytes.
+    """Write a figure as ``NAME.png`` and ``NAME.svg``.
 
     Parameters
     ----------
@@ -47,16 +48,25 @@ def save(plot: Plot, folder: Path) -> list[Path]:
     list of Path
         The files written.
     """
+    out = []
+    for name, data in saved(plot).items():
+        out.append(folder / name)
+        out[-1].write_bytes(data)
+    return out
+
+
+def saved(plot: Plot) -> dict[str, bytes]:
+    """A figure as ``NAME.png`` and ``NAME.svg``, content by name: equal figures give equal bytes."""
     from rankdiff.render.plots.style import look
 
-    out = []
+    out = {}
     with look():
         for ending, metadata, dpi in (
             ("png", {"Software": None}, None),
             ("svg", {"Date": None, "Creator": None}, 240),
         ):
-            path = folder / f"{plot.name}.{ending}"
+            file = BytesIO()
             # Images inside an SVG have the resolution of the figure; 240 dots keep their cells sharp.
-            plot.figure.savefig(path, format=ending, metadata=metadata, dpi=dpi or "figure")
-            out.append(path)
+            plot.figure.savefig(file, format=ending, metadata=metadata, dpi=dpi or "figure")
+            out[f"{plot.name}.{ending}"] = file.getvalue()
     return out
