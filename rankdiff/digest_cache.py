@@ -6,7 +6,9 @@ import json
 import os
 import tempfile
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
+from errno import ENAMETOOLONG
 from hashlib import blake2b
 
 from rankdiff import __version__
@@ -104,8 +106,8 @@ def write_whole(digests: Sequence[Digest], provenance: Provenance, path: str, re
     temporary = None
     try:
         handle, temporary = tempfile.mkstemp(prefix=".", suffix=".tmp", dir=folder or ".")
-        os.close(handle)
-        write_digests(digests, provenance, temporary)
+        with os.fdopen(handle, "wb") as file:
+            write_digests(digests, provenance, file)
         os.chmod(temporary, usual_mode(0o666))
         if replace:
             os.replace(temporary, path)
@@ -125,9 +127,9 @@ def write_whole(digests: Sequence[Digest], provenance: Provenance, path: str, re
             temporary = None
         return True
     except OSError as error:
-        raise RankdiffError(
-            f"{path}: cannot be written ({error.strerror or error})", "Choose another folder"
-        ) from None
+        remedy = "Give the report a shorter name" if error.errno == ENAMETOOLONG else "Choose another folder"
+        raise RankdiffError(f"{path}: cannot be written ({error.strerror or error})", remedy) from None
     finally:
         if temporary is not None:
-            os.unlink(temporary)
+            with suppress(FileNotFoundError):  # somebody cleaned the folder up
+                os.unlink(temporary)

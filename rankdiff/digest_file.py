@@ -7,7 +7,6 @@ scalars are one JSON text. What a file must hold is checked when it is read: it 
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -21,20 +20,17 @@ import pyarrow.parquet as pq
 from rankdiff import __version__
 from rankdiff.digest import Digest, DigestInfo, DigestOptions
 from rankdiff.errors import ReportError
+from rankdiff.parquet_file import DAMAGE, KEY, MAKE_AGAIN, State, opened
 from rankdiff.plain import from_plain, to_plain
 from rankdiff.schema import DIGEST_TABLES, DIGEST_VERSION
 from rankdiff.untrusted import shown
 
 ENDING = ".digest.parquet"
-_KEY = b"rankdiff"
-_AGAIN = "Make it again: rankdiff digest REPORT -o DIR"
 # Columns that are row numbers of another table: by table, the column, that table, and a column that it has.
 _REFERENCES = {"lead_up": ("collective", "collectives", "start_ns"), "collectives": ("step", "steps", "step")}
 # These grow with the job; the rest is small and kept once it has been read.
 _LARGE = frozenset({"collectives", "lead_up"})
 _KEPT_LARGE = 4  # large tables in memory, of all digests
-# What pyarrow raises for bytes that are not what they should be (names that are no UTF-8 among them).
-_DAMAGE = (pa.ArrowException, OSError, ValueError, KeyError, IndexError, OverflowError)
 _LONGEST_NS = 1 << 62  # differences of times must fit int64
 
 
@@ -66,14 +62,14 @@ class StoredDigest(Digest):
     """
 
     # Never set here: it is what `__getattr__` needs, not a field of the digest.
-    _place: tuple[str, int]
+    _place: tuple[str, int, State]
 
     @classmethod
-    def of(cls, info: DigestInfo, path: str, row: int) -> StoredDigest:
-        """Make one; `row` is its row in the file."""
+    def of(cls, info: DigestInfo, path: str, row: int, state: State) -> StoredDigest:
+        """Make one; `row` is its row in the file, `state` what its file must still be when tables are read."""
         made = cls.__new__(cls)
         object.__setattr__(made, "info", info)
-        object.__setattr__(made, "_place", (path, row))
+        object.__setattr__(made, "_place", (path, row, state))
         return made
 
     def with_info(self, info: DigestInfo) -> StoredDigest:
@@ -84,17 +80,17 @@ class StoredDigest(Digest):
         """Read some columns of a table only; see `Digest.columns`."""
         if table in vars(self) or table not in _LARGE:
             return super().columns(table, *names)
-        path, row = self._place
-        return read_table(path, row, table, names)
+        path, row, state = self._place
+        return read_table(path, row, table, names, state)
 
     def __getattr__(self, name: str) -> pl.DataFrame:
         """Read a table that is not in memory."""
         if name not in DIGEST_TABLES:
             raise AttributeError(name)
-        path, row = self._place
+        path, row, state = self._place
         if name in _LARGE:
-            return _kept(path, row, name)
-        table = read_table(path, row, name)
+            return _kept(path, row, name, state)
+        table = read_table(path, row, name, state=state)
         object.__setattr__(self, name, table)
         return table
 
@@ -108,21 +104,30 @@ def write_digests(digests: Sequence[Digest], provenance: Provenance, to: str | B
         Of one report, in the order of their rows.
     provenance : Provenance
     to : str or binary file
-        A path is written over if it exists; the caller sees to a temporary name.
+        A path is written over if it exists; the caller sees to a temporary name, and removes it after an error.
 
     Raises
     ------
     OSError
         When it cannot be written.
     """
-    meta = {_KEY: json.dumps(to_plain(provenance)).encode()}
+    meta = {KEY: json.dumps(to_plain(provenance)).encode()}
     tables = {name: [_records(getattr(d, name)) for d in digests] for name in DIGEST_TABLES}
     columns = {"info": pa.array([_info_text(d.info) for d in digests], pa.string())}
     columns |= {name: pa.concat_arrays(parts) for name, parts in tables.items()}
     whole = pa.table(columns).replace_schema_metadata(meta)
+    if isinstance(to, str):
+        # pyarrow takes no name that is not UTF-8, and removes a file that it could not write.
+        with open(to, "wb") as file:
+            _write(whole, file)
+    else:
+        _write(whole, to)
+
+
+def _write(whole: pa.Table, file: BinaryIO) -> None:
     pq.write_table(
         whole,
-        to,
+        file,
         row_group_size=1,  # a row can be read without the others
         compression="zstd",
         write_statistics=False,
@@ -138,8 +143,8 @@ def read_provenance(path: str) -> Provenance:
     ReportError
         It is no file of digests, is damaged, or of another major version.
     """
-    with _opened(path) as file:
-        return _provenance(path, file)
+    with opened(path) as (_, (_, said)):
+        return _provenance(path, said)
 
 
 def read_digests(path: str) -> tuple[list[Digest], Provenance]:
@@ -150,33 +155,42 @@ def read_digests(path: str) -> tuple[list[Digest], Provenance]:
     ReportError
         It is no file of digests, is damaged, or of another major version.
     """
-    with _opened(path) as file:
-        provenance = _provenance(path, file)
+    with opened(path) as (file, state):
+        provenance = _provenance(path, state[1])
         missing = {"info", *DIGEST_TABLES} - _names(path, file)
         if missing:
-            raise ReportError(f"{path}: a digest without the table {min(missing)}", _AGAIN)
+            raise ReportError(f"{path}: a digest without the table {min(missing)}", MAKE_AGAIN)
         texts = _column(path, file, None, "info").to_pylist()
     try:
         infos = [from_plain(DigestInfo, json.loads(text)) for text in texts]
     except (ValueError, TypeError, RecursionError) as error:
-        raise ReportError(f"{path}: a damaged digest ({error})", _AGAIN) from None
+        raise ReportError(f"{path}: a damaged digest ({error})", MAKE_AGAIN) from None
     if not infos:
-        raise ReportError(f"{path}: a digest of no rank", _AGAIN)
-    return [StoredDigest.of(info, path, row) for row, info in enumerate(infos)], provenance
+        raise ReportError(f"{path}: a digest of no rank", MAKE_AGAIN)
+    return [StoredDigest.of(info, path, row, state) for row, info in enumerate(infos)], provenance
 
 
-def read_table(path: str, row: int, name: str, columns: Sequence[str] | None = None) -> pl.DataFrame:
+def read_table(
+    path: str, row: int, name: str, columns: Sequence[str] | None = None, state: State | None = None
+) -> pl.DataFrame:
     """Read one table of one digest, or some of its columns.
+
+    Parameters
+    ----------
+    state : State, optional
+        Of the file when the digest was opened: tables of two digests must not be mixed.
 
     Raises
     ------
     ReportError
-        The file is gone, damaged, or holds what no digest can.
+        The file is gone, another one, damaged, or holds what no digest can.
     """
     expected = DIGEST_TABLES[name]
     wanted = list(expected.names() if columns is None else columns)
     refers = _REFERENCES.get(name)
-    with _opened(path) as file:
+    with opened(path) as (file, found):
+        if state is not None and found != state:
+            raise ReportError(f"{path}: replaced or changed since it was opened", "Compare again")
         values = _rows(path, file, row, name, None if columns is None else wanted)
         limit = None
         if refers is not None and refers[0] in wanted:
@@ -196,8 +210,8 @@ def read_table(path: str, row: int, name: str, columns: Sequence[str] | None = N
 
 
 @lru_cache(maxsize=_KEPT_LARGE)
-def _kept(path: str, row: int, name: str) -> pl.DataFrame:
-    return read_table(path, row, name)
+def _kept(path: str, row: int, name: str, state: State) -> pl.DataFrame:
+    return read_table(path, row, name, state=state)
 
 
 def _records(frame: pl.DataFrame) -> pa.Array:
@@ -218,18 +232,8 @@ def _info_text(info: DigestInfo) -> str:
     return json.dumps(plain)
 
 
-def _opened(path: str) -> Any:
-    try:
-        return pq.ParquetFile(path, page_checksum_verification=True, memory_map=False)
-    except _DAMAGE as error:
-        if isinstance(error, OSError) and error.errno is not None:
-            raise ReportError(f"{path}: cannot be read ({os.strerror(error.errno)})") from None
-        raise ReportError(f"{path}: a damaged Parquet file", _AGAIN) from None
-
-
-def _provenance(path: str, file: Any) -> Provenance:
-    text = (file.metadata.metadata or {}).get(_KEY)
-    if text is None:
+def _provenance(path: str, text: bytes) -> Provenance:
+    if not text:
         raise ReportError(
             f"{path}: one Parquet file, expected an export or a digest of rankdiff",
             "Give the folder that holds all its tables",
@@ -244,21 +248,21 @@ def _provenance(path: str, file: Any) -> Provenance:
             )
         return from_plain(Provenance, plain)
     except ValueError as error:
-        raise ReportError(f"{path}: a damaged digest ({error})", _AGAIN) from None
+        raise ReportError(f"{path}: a damaged digest ({error})", MAKE_AGAIN) from None
 
 
 def _names(path: str, file: Any) -> set[str]:
     try:
         return set(file.schema_arrow.names)
-    except _DAMAGE:
-        raise ReportError(f"{path}: a damaged Parquet file", _AGAIN) from None
+    except DAMAGE:
+        raise ReportError(f"{path}: a damaged Parquet file", MAKE_AGAIN) from None
 
 
 def _column(path: str, file: Any, row: int | None, name: str) -> Any:
     try:
         part = file.read(columns=[name]) if row is None else file.read_row_group(row, columns=[name])
         return part.column(0)
-    except _DAMAGE:
+    except DAMAGE:
         raise _damaged(path, name) from None
 
 
@@ -271,12 +275,12 @@ def _rows(path: str, file: Any, row: int, name: str, columns: Sequence[str] | No
         if not (pa.types.is_list(kind) and pa.types.is_struct(kind.value_type)) or len(records) != 1:
             raise _damaged(path, name)
         return pa.concat_arrays(records.chunks).flatten()
-    except _DAMAGE:
+    except DAMAGE:
         raise _damaged(path, name) from None
 
 
 def _damaged(path: str, name: str) -> ReportError:
-    return ReportError(f"{path}: a damaged digest (table {name})", _AGAIN)
+    return ReportError(f"{path}: a damaged digest (table {name})", MAKE_AGAIN)
 
 
 def _check_values(path: str, name: str, frame: pl.DataFrame) -> None:

@@ -6,6 +6,7 @@ import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from rankdiff import __version__
 from rankdiff.digest import DigestOptions, make_digests
 from rankdiff.digest_cache import write_whole
 from rankdiff.digest_file import ENDING, Provenance, read_provenance
@@ -88,11 +89,13 @@ def write_folder(
     if strict and problems:
         raise problems[0]
     written, unchanged = [], []
+    failed: dict[str, RankdiffError] = {}
     here = [t for t in tasks if t.report.form == NSYS_REP]
     there = [t for t in tasks if t.report.form != NSYS_REP]
-    if here and on_note is not None:
+    exported = sum(not _done(t) for t in here) if on_note is not None else 0
+    if exported and on_note is not None:
         message = (
-            f"{len(here)} of the reports are exported with nsys to a temporary place, which may take minutes"
+            f"{exported} of the reports are exported with nsys to a temporary place, which may take minutes"
         )
         on_note(Note("exporting_with_nsys", message))
     count = 0
@@ -105,11 +108,13 @@ def write_folder(
                 if isinstance(result, RankdiffError):
                     if strict:
                         raise result
-                    problems.append(result)
+                    failed[mine[n].path] = result
                 elif result:
                     written.append(mine[n].path)
                 else:
                     unchanged.append(mine[n].path)
+    # In the order of the reports, whoever was done first.
+    problems += [failed[t.path] for t in tasks if t.path in failed]
     return Done(tuple(written), tuple(unchanged), tuple(problems))
 
 
@@ -149,6 +154,12 @@ def _digest(task: _Task) -> bool | RankdiffError:
             raise _taken(task)
         found = claims(task.report, task.rank_regex, task.options.comm_regex)
         digests = make_digests(task.report, found, task.options)
+        if fingerprint(task.report) != before:
+            # Half of it may be old. A digest that is younger than its report would be taken for all of it.
+            raise ReportError(
+                f"{task.report.path}: changed while it was read; is it still being written?",
+                "Digest it again when it is complete",
+            )
         provenance = Provenance(before, task.options)
         if not write_whole(digests, provenance, task.path, replace=state != "none" or task.force):
             # Somebody else was faster; with the same report that is as good.
@@ -160,19 +171,41 @@ def _digest(task: _Task) -> bool | RankdiffError:
     return True
 
 
+def _done(task: _Task) -> bool:
+    """Whether a digest is there already."""
+    try:
+        return _there(task, fingerprint(task.report)) == "same"
+    except ReportError:
+        return False  # which the task will say
+
+
 def _there(task: _Task, print_: str) -> str:
-    """What stands where the digest is to be: none, same, other or damaged."""
+    """What stands where the digest is to be: none, same, other, or old or damaged, which are replaced."""
     if not os.path.lexists(task.path):
         return "none"
     try:
         made = read_provenance(task.path)
     except ReportError:
-        return "damaged"
-    return "same" if made == Provenance(print_, task.options) else "other"
+        return "damaged" if _cut_short(task.path) else "other"
+    if (made.fingerprint, made.options) != (print_, task.options):
+        return "other"
+    return "same" if made.rankdiff_version == __version__ else "old"
+
+
+def _cut_short(path: str) -> bool:
+    """Whether a file that is no whole digest may be the beginning of one: empty, or without its end."""
+    try:
+        with open(path, "rb") as file:
+            head = file.read(4)
+            file.seek(-min(4, file.seek(0, os.SEEK_END)), os.SEEK_END)
+            return not head or (head == b"PAR1" and file.read(4) != b"PAR1")
+    except OSError:
+        return False
 
 
 def _taken(task: _Task) -> RankdiffError:
     return RankdiffError(
-        f"{task.path}: holds the digest of another report, of another state of {task.report.name}, or with other options",
+        f"{task.path}: holds something else, as the digest of another report, of another state of {task.report.name}, "
+        "or with other options",
         "Choose another folder, or --force to replace it",
     )

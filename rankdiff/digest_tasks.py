@@ -11,13 +11,17 @@ from rankdiff import __version__
 from rankdiff.claims import Claims
 from rankdiff.digest import Digest, DigestOptions, make_digests
 from rankdiff.digest_cache import DigestCache
-from rankdiff.digest_file import Provenance, read_digests, write_digests
+from rankdiff.digest_file import Provenance, read_digests, read_provenance, write_digests
 from rankdiff.errors import RankdiffError, ReportError
 from rankdiff.notes import Note
 from rankdiff.reports.discover import DIGEST, Report
 from rankdiff.reports.fingerprint import fingerprint
 from rankdiff.reports.identity import claims
 from rankdiff.reports.probe import compile_rank_regex, named
+from rankdiff.reports.temporary import temporary_file
+
+# Options that decide what a digest holds, by their names in `DigestOptions`.
+OPTION_FLAGS = {"data_range": "--data-range", "step_range": "--step-range", "comm_regex": "--comm-regex"}
 
 
 @dataclass(frozen=True)
@@ -37,6 +41,7 @@ class Looked:
     claims: list[Claims]
     digests: list[Digest] | None
     fingerprint: str | None = None  # of the report that stored digests were made of
+    made_with: DigestOptions | None = None  # the options that stored digests were made with
 
 
 def look(task: LookTask) -> Looked | ReportError:
@@ -63,16 +68,21 @@ def _stored(report: Report, rank_regex: str | None, options: DigestOptions) -> L
         found = [named(c, c.report, report.path, pattern) for c in found]
     else:
         found = [replace(c, path=report.path) for c in found]
-    return Looked(found, digests, provenance.fingerprint)
+    return Looked(found, digests, provenance.fingerprint, provenance.options)
+
+
+def unusable(report: Report, options: DigestOptions) -> bool:
+    """Whether a file of digests cannot be read, or was made with other options than those asked for now."""
+    try:
+        _check_options(report, options, read_provenance(report.path))
+    except ReportError:
+        return True
+    return False
 
 
 def _check_options(report: Report, asked: DigestOptions, made: Provenance) -> None:
     """Refuse a digest that was made with other names than those asked for now."""
-    for name, flag in (
-        ("data_range", "--data-range"),
-        ("step_range", "--step-range"),
-        ("comm_regex", "--comm-regex"),
-    ):
+    for name, flag in OPTION_FLAGS.items():
         value, had = getattr(asked, name), getattr(made.options, name)
         if value is not None and value != had:
             raise ReportError(
@@ -88,7 +98,7 @@ class DigestTask:
     Attributes
     ----------
     claims : tuple of Claims
-        Its ranks that are wanted.
+        Its ranks.
     elsewhere : bool
         The digests are made in another process and go back as a file.
     folder : str or None
@@ -142,7 +152,8 @@ def digest_report(task: DigestTask) -> Digested | ReportError:
     except ReportError as error:
         return error
     note = None
-    if task.cache is not None:
+    # What was written to while it was read may be half of it.
+    if task.cache is not None and fingerprint(task.report) == before:
         try:
             return Digested(task.cache.keep(task.report, task.options, digests, before))
         except RankdiffError as error:
@@ -155,5 +166,6 @@ def digest_report(task: DigestTask) -> Digested | ReportError:
         write_digests(digests, provenance, content)
         return Digested(content.getvalue(), note)
     path = os.path.join(task.folder, f"{task.number}.parquet")
-    write_digests(digests, provenance, path)
+    with temporary_file(path) as file:
+        write_digests(digests, provenance, file)
     return Digested(path, note)

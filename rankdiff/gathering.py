@@ -10,12 +10,23 @@ from rankdiff.claims import Claims
 from rankdiff.digest import Digest, DigestOptions
 from rankdiff.digest_cache import DigestCache
 from rankdiff.digest_file import StoredDigest
-from rankdiff.digest_tasks import Digested, DigestTask, Looked, LookTask, digest_report, look
+from rankdiff.digest_tasks import (
+    OPTION_FLAGS,
+    Digested,
+    DigestTask,
+    Looked,
+    LookTask,
+    digest_report,
+    look,
+    unusable,
+)
 from rankdiff.errors import ReportError
-from rankdiff.notes import Note
-from rankdiff.reports.discover import DIGEST, NSYS_REP, Report, discover
+from rankdiff.notes import Note, counted, rank_words
+from rankdiff.reports.discover import DIGEST, NSYS_REP, Discovery, Report, discover
 from rankdiff.reports.fingerprint import fingerprint
 from rankdiff.reports.identity import Identity, assign
+from rankdiff.reports.temporary import temporary_file
+from rankdiff.untrusted import shown
 from rankdiff.workers import ThisProcess, Workers
 
 Progress = Callable[[int, int, str], None]
@@ -91,6 +102,11 @@ class Made:
     notes: tuple[Note, ...]
 
 
+def find(paths: Sequence[str], options: ReadOptions) -> Discovery:
+    """Find the reports; one whose digest beside it will not do is read itself."""
+    return discover(paths, options.need_reports, lambda digest: unusable(digest, options.digest))
+
+
 def gather(
     paths: Sequence[str], options: ReadOptions | None = None, workers: Workers | None = None
 ) -> Gathered:
@@ -104,7 +120,7 @@ def gather(
         With `strict`, the first report that cannot be used.
     """
     options = options or ReadOptions()
-    found = discover(paths, options.need_reports)
+    found = find(paths, options)
     problems = [options.left_out(p) for p in found.problems]
     looked: dict[str, Looked | ReportError] = {}
     tasks = [LookTask(report, options.rank_regex, options.digest, options.cache) for report in found.reports]
@@ -132,25 +148,62 @@ def gather(
         if result.digests is not None:
             ready[report.path] = result.digests
     identities, notes = assign(claimed)
-    told = [*found.notes, *again.values(), *notes]
+    wanted = [i for i in identities if options.wanted(i)]
+    twice = counted([*again.values()], "reports and digests are there twice")
+    told = [*found.notes, *twice, *notes, *_option_notes(wanted, looked, options.digest)]
     return Gathered(found.reports, tuple(identities), tuple(problems), tuple(told), ready)
 
 
 def _digested_as_well(
     reports: Sequence[Report], looked: Mapping[str, Looked | ReportError]
 ) -> dict[str, Note]:
-    """Reports, by path, whose digests are given too, wherever they lie."""
-    digests = {
-        found.fingerprint: r.path
-        for r in reports
-        if isinstance(found := looked[r.path], Looked) and found.fingerprint is not None
-    }
+    """Reports, by path, whose digests are given too, wherever they lie; and digests that another one equals."""
+    digests: dict[str, str] = {}
+    alike: dict[tuple[str, DigestOptions], str] = {}
     out = {}
+    for report in reports:
+        found = looked[report.path]
+        if isinstance(found, ReportError) or found.fingerprint is None or found.made_with is None:
+            continue
+        digests.setdefault(found.fingerprint, report.path)
+        first = alike.setdefault((found.fingerprint, found.made_with), report.path)
+        if first != report.path:
+            # A folder may be the cache of one run and hold what another has digested.
+            message = f"{report.name} is a digest of the same report as {_name(first)}, which is read"
+            out[report.path] = Note("already_digested", message)
     for report in reports if digests else ():
         if report.form != DIGEST and (digest := digests.get(fingerprint(report))) is not None:
-            message = f"{report.path} is the same report as {digest}, which is read"
+            message = f"{report.name} is the same report as {_name(digest)}, which is read"
             out[report.path] = Note("already_digested", message)
     return out
+
+
+def _name(path: str) -> str:
+    """Results are passed on: they name files, and no folders."""
+    return shown(os.path.basename(os.path.abspath(path)))
+
+
+def _option_notes(
+    wanted: Sequence[Identity], looked: Mapping[str, Looked | ReportError], asked: DigestOptions
+) -> list[Note]:
+    """Say where digests were made with different options: one rank's data loading is another's host code then."""
+    made = {}
+    for identity in wanted:
+        found = looked[identity.claims.path]
+        made[identity.rank] = (found.made_with if isinstance(found, Looked) else None) or asked
+    notes = []
+    for name, flag in OPTION_FLAGS.items():
+        ranks: dict[str | None, list[int]] = {}
+        for rank, options in made.items():
+            ranks.setdefault(getattr(options, name), []).append(rank)
+        if len(ranks) > 1:
+            told = [
+                f"{f'with {flag} {value!r}' if value else f'without {flag}'} of {rank_words(found)}"
+                for value, found in ranks.items()
+            ]
+            message = f"digests were made with different options, so ranks cannot be held against each other: {'; '.join(told)}"
+            notes.append(Note("mixed_options", message, tuple(made)))
+    return notes
 
 
 def make(
@@ -175,8 +228,8 @@ def make(
     tasks = [
         DigestTask(
             report,
-            # A cache is to hold the whole report, whichever ranks are wanted this time.
-            tuple(of_report[report.path] if options.cache is not None else wanted[report.path].values()),
+            # Whichever ranks are wanted: what is counted of a report is the same then, and a cache holds all of it.
+            tuple(of_report[report.path]),
             options.digest,
             options.cache,
             workers.elsewhere,
@@ -190,7 +243,7 @@ def make(
         if isinstance(result, Digested) and isinstance(result.made, bytes):
             # A thousand of them do not fit into memory.
             path = os.path.join(folder or "", f"{task.number}.parquet")
-            with open(path, "wb") as file:
+            with temporary_file(path) as file:
                 file.write(result.made)
             result = replace(result, made=path)
         results[task.report.path] = result

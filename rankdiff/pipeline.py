@@ -13,12 +13,14 @@ from rankdiff.clipping import clip
 from rankdiff.comparison import Comparison, compare_digests
 from rankdiff.digest import Digest
 from rankdiff.errors import RankdiffError, ReportError
-from rankdiff.gathering import Progress, ReadOptions, gather, make
-from rankdiff.notes import Note
-from rankdiff.reports.discover import DIGEST, NSYS_REP, discover
+from rankdiff.gathering import Progress, ReadOptions, find, gather, make
+from rankdiff.notes import Note, rank_words
+from rankdiff.reports.discover import DIGEST, NSYS_REP
+from rankdiff.reports.engine import usable_cpus
 from rankdiff.reports.identity import Identity, missing_ranks
 from rankdiff.reports.names import natural_key
 from rankdiff.reports.temporary import private_folder
+from rankdiff.untrusted import shown
 from rankdiff.workers import Workers, local_workers
 
 _MANY = 20  # ranks named in one note
@@ -53,6 +55,7 @@ class Outcome:
     comparison: Comparison
     problems: tuple[ReportError, ...]  # reports left out, one line each
     notes: tuple[Note, ...]  # warnings of finding and identifying the reports
+    absent: tuple[str, ...] = ()  # ranks and nodes that were asked for and have no report, in words
 
 
 @dataclass(frozen=True)
@@ -64,6 +67,7 @@ class Readings:
     missing: tuple[int, ...]  # ranks of the job without a report
     problems: tuple[ReportError, ...]
     notes: tuple[Note, ...]
+    absent: tuple[str, ...]  # ranks and nodes that were asked for and have no report, in words
 
 
 def read(
@@ -90,7 +94,12 @@ def read(
     if not digests:
         if problems:
             raise _nothing_usable(problems, told=options.on_problem is not None)
-        raise RankdiffError("none of the ranks asked for is in these reports", "Check --ranks and --nodes")
+        there = (
+            f"they hold {rank_words([i.rank for i in gathered.identities])} on {_nodes(gathered.identities)}"
+        )
+        raise RankdiffError(
+            f"none of the ranks asked for is in these reports: {there}", "Check --ranks and --nodes"
+        )
     by_claims = {_key(i.claims): i for i in wanted}
     identities = [by_claims[_key(d.info.claims)] for d in digests]
     order = sorted(range(len(digests)), key=lambda n: identities[n].rank)
@@ -103,6 +112,7 @@ def read(
         # Of a rank that is not there nobody knows the node.
         missing = tuple(sorted(unread))
     identities, digests = [identities[n] for n in order], [digests[n] for n in order]
+    absent = _absent(gathered.identities, options)
     return Readings(
         identities=tuple(identities),
         digests=tuple(digests),
@@ -113,7 +123,9 @@ def read(
             *made.notes,
             *_reading_notes(identities, digests),
             *_version_notes(identities, digests),
+            *(Note("not_found", f"{what} asked for, but in none of the reports") for what in absent),
         ),
+        absent=absent,
     )
 
 
@@ -151,17 +163,31 @@ def compare(
         )
         notes = (*notes, Note("steps_only", message))
     comparison = compare_digests(digests, found.identities, found.missing, options.skip_steps)
-    return Outcome(comparison, found.problems, notes)
+    return Outcome(comparison, found.problems, notes, found.absent)
+
+
+def _absent(there: Sequence[Identity], options: CompareOptions) -> tuple[str, ...]:
+    """Ranks and nodes that were asked for and are in no report, in words."""
+    ranks = (options.ranks or frozenset()) - {i.rank for i in there}
+    nodes = (options.nodes or frozenset()) - {i.node for i in there}
+    return (*([rank_words(sorted(ranks))] if ranks else []), *(f"node {shown(n)}" for n in sorted(nodes)))
+
+
+def _nodes(identities: Sequence[Identity]) -> str:
+    nodes = list(dict.fromkeys(i.node for i in identities))
+    return ", ".join(nodes[:_MANY]) + (", ..." if len(nodes) > _MANY else "")
 
 
 def _workers(paths: Sequence[str], options: CompareOptions) -> Workers:
+    todo = [r for r in find(paths, options).reports if r.form not in (DIGEST, NSYS_REP)]
     if options.dask is not None:
         from rankdiff.dask_workers import DaskWorkers  # an optional dependency
 
-        return DaskWorkers(options.dask, options.jobs, options.on_note)
-    return local_workers(
-        options.jobs, [r for r in discover(paths).reports if r.form not in (DIGEST, NSYS_REP)]
-    )
+        # Never more processes than reports, however many are asked for.
+        return DaskWorkers(
+            options.dask, max(1, min(options.jobs or usable_cpus(), len(todo))), options.on_note
+        )
+    return local_workers(options.jobs, todo)
 
 
 def _reading_notes(identities: Sequence[Identity], digests: Sequence[Digest]) -> list[Note]:

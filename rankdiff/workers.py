@@ -30,7 +30,7 @@ A = TypeVar("A", bound=Task)
 B = TypeVar("B")
 
 # Starting a process and its libraries costs as much as reading about so much.
-_BYTES_WORTH_A_PROCESS = 64 << 20
+_BYTES_WORTH_A_PROCESS = 384 << 20
 # What reading a report takes: libraries and compiled code, and of its size what is kept of it at most.
 _BASE_BYTES = 400 << 20
 _SHARE_OF_SIZE = 1.0

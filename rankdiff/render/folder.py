@@ -18,8 +18,15 @@ def check_free(folder: Path, force: bool) -> None:
     Raises
     ------
     RankdiffError
-        It exists and is not empty, or is no folder, or its parent does not exist.
+        It exists and is not empty, or is no folder, or its parent does not exist or cannot be looked into.
     """
+    try:
+        _check_free(folder, force)
+    except OSError as error:
+        raise RankdiffError(f"{folder}: cannot be used: {error.strerror}", "Choose another name") from None
+
+
+def _check_free(folder: Path, force: bool) -> None:
     if folder.is_symlink() and not folder.exists():
         raise RankdiffError(f"{folder}: a dangling link", "Choose another name")
     if folder.exists() and not folder.is_dir():
@@ -51,7 +58,8 @@ def write_folder(folder: Path, files: Mapping[str, bytes], force: bool) -> None:
     """
     check_free(folder, force)
     try:
-        staging = Path(tempfile.mkdtemp(prefix=f".{folder.name}.", dir=folder.parent))
+        # Without the name of the folder: that may be as long as names can be.
+        staging = Path(tempfile.mkdtemp(prefix=".rankdiff-", dir=folder.parent))
     except OSError as error:
         raise RankdiffError(
             f"{folder.parent}: cannot be written: {error.strerror}", "Choose another folder"

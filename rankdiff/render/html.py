@@ -61,6 +61,11 @@ def to_html(blocks: Sequence[Block], pictures: Mapping[str, bytes]) -> str:
     )
 
 
+def to_html_blocks(blocks: Sequence[Block]) -> str:
+    """Render blocks without pictures as a piece of a page, for who has a page already."""
+    return "\n".join(_block(b, {}) for b in blocks)
+
+
 def _text(text: str) -> str:
     return escape_html(clean(text), quote=True)
 

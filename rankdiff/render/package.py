@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Sequence
-from pathlib import Path
 
 from rankdiff.comparison import Comparison
 from rankdiff.gaps import MIN_GAP_NS
@@ -42,14 +40,12 @@ def ticket_files(
     pictures: list[Picture] = []
     vector: dict[str, bytes] = {}
     if plots:
-        from rankdiff.render.plots import draw_all, save
+        from rankdiff.render.plots import draw_all, saved
 
-        with tempfile.TemporaryDirectory() as folder:
-            for plot in draw_all(c):
-                for path in save(plot, Path(folder)):
-                    files[f"plots/{path.name}"] = path.read_bytes()
-                vector[plot.name] = files[f"plots/{plot.name}.svg"]
-                pictures.append(Picture(plot.name, plot.title, plot.caption))
+        for plot in draw_all(c):
+            files |= {f"plots/{name}": data for name, data in saved(plot).items()}
+            vector[plot.name] = files[f"plots/{plot.name}.svg"]
+            pictures.append(Picture(plot.name, plot.title, plot.caption))
     blocks = ticket(c, notes, pictures, command, min_gap_ns)
     files["report.md"] = to_markdown(blocks).encode()
     files["report.html"] = to_html(blocks, vector).encode()
