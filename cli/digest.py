@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from rankdiff_cli.options import report_options
+from rankdiff_cli.options import OutputPath, report_options
 from rankdiff_cli.output import left_out, say, told, write
 from rankdiff_cli.progress import progress
 
@@ -18,9 +18,7 @@ from rankdiff_cli.progress import progress
     type=click.IntRange(1),
     help="Reports read at the same time, each by a process; the default is by CPUs, memory and size.",
 )
-@click.option(
-    "-o", "--output", type=click.Path(path_type=Path), help="Folder for the digests; made if need be."
-)
+@click.option("-o", "--output", type=OutputPath(), help="Folder for the digests; made if need be.")
 @click.option("--force", is_flag=True, help="Replace digests of other reports of the same name.")
 def command(
     reports: tuple[str, ...],

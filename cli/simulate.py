@@ -7,11 +7,12 @@ from pathlib import Path
 
 import click
 
+from rankdiff_cli.options import OutputPath
 from rankdiff_cli.output import write
 
 
 @click.command(name="simulate")
-@click.argument("folder", metavar="DIR", type=click.Path(path_type=Path))
+@click.argument("folder", metavar="DIR", type=OutputPath())
 @click.option("--ranks", type=click.IntRange(1, 1024), default=8, show_default=True)
 @click.option("--nodes", type=click.IntRange(1, 1024), default=2, show_default=True, help="Filled in blocks.")
 @click.option("--steps", type=click.IntRange(2, 100_000), default=20, show_default=True)

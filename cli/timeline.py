@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from rankdiff_cli.options import Duration, RankList, report_options, speed_options
+from rankdiff_cli.options import Duration, OutputPath, RankList, report_options, speed_options
 from rankdiff_cli.output import write
 from rankdiff_cli.reading import compare_options, read_and_compare, with_progress
 
@@ -24,7 +24,7 @@ _RANKS = 8
     type=RankList(),
     help=f"Ranks to draw, like 0-3; the default is the one waited for and {_RANKS - 1} others.",
 )
-@click.option("-o", "--output", type=click.Path(path_type=Path), help="The picture to write: .png or .svg.")
+@click.option("-o", "--output", type=OutputPath(), help="The picture to write: .png or .svg.")
 @click.option("--force", is_flag=True, help="Replace an existing file.")
 def command(
     reports: tuple[str, ...],

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from rankdiff_cli.options import RankList, StepRange, report_options, speed_options
+from rankdiff_cli.options import OutputPath, RankList, StepRange, report_options, speed_options
 from rankdiff_cli.output import say, write
 from rankdiff_cli.reading import compare_options, read_and_compare, with_progress
 
@@ -25,7 +25,7 @@ _MANY = 2_000_000  # events; a browser tab has about 4 GB for the trace
 @click.option(
     "-o",
     "--output",
-    type=click.Path(path_type=Path),
+    type=OutputPath(),
     help="The trace to write: .json.gz or .json; .pftrace with the extra rankdiff[perfetto].",
 )
 @click.option("--force", is_flag=True, help="Replace an existing file.")

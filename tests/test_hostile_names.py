@@ -16,6 +16,7 @@ from html.parser import HTMLParser
 from itertools import pairwise
 from pathlib import Path
 
+import duckdb
 import pytest
 from click.testing import CliRunner
 from markdown_it import MarkdownIt
@@ -108,6 +109,22 @@ def test_the_range_is_named_all_the_same(job):
 @pytest.mark.parametrize("form", ["text", "markdown"])
 def test_printed(job, form):
     is_inert(call("compare", *job, "--format", form))
+
+
+@pytest.mark.parametrize("form", ["text", "markdown", "json"])
+def test_difference(job, ticket, form):
+    # As reports, and as names that come back from a report.json.
+    is_inert(call("diff", job[0].parent, job[0].parent, "--format", form), 100_000)
+    is_inert(call("diff", ticket, job[0].parent, "--format", form), 100_000)
+
+
+def test_difference_in_files(job, tmp_path):
+    call("diff", job[0].parent, job[0].parent, "-o", tmp_path / "out")
+    is_inert((tmp_path / "out" / "diff.md").read_text(encoding="utf-8"), 100_000)
+    html = (tmp_path / "out" / "diff.html").read_text(encoding="utf-8")
+    assert "<script" not in html
+    assert "<img src=x" not in html
+    assert b"<script" not in (tmp_path / "out" / "plots" / "before_after.svg").read_bytes()
 
 
 def test_json(job):
@@ -216,6 +233,24 @@ def test_perfetto(job, tmp_path):
     assert b"<script>alert(1)</script>" in data
     assert b"\x1b[35;7m" not in data
     assert b"\x1b]0;" not in data
+
+
+def test_database(job, tmp_path):
+    is_inert(call("compare", *job, "--save-db", tmp_path / "job.duckdb"))
+    with duckdb.connect(str(tmp_path / "job.duckdb"), read_only=True) as db:
+        texts = db.execute(
+            "SELECT schema_name || '.' || table_name, column_name FROM duckdb_columns() "
+            "WHERE NOT internal AND data_type = 'VARCHAR'"
+        ).fetchall()
+        values = {
+            x
+            for table, name in texts
+            for (x,) in db.execute(f'SELECT DISTINCT "{name}" FROM {table}').fetchall()
+        }
+    found = values - {None}
+    assert [x for x in found if not x.isprintable()] == []
+    assert max(map(len, found)) < 5_000
+    assert any(x.startswith("gemm<script>alert(1)</script>") for x in found)
 
 
 FILES = (

@@ -15,6 +15,7 @@ import sys
 from contextlib import closing
 from pathlib import Path
 
+import duckdb
 import pytest
 from PIL import Image
 
@@ -134,12 +135,21 @@ class Place:
             found[name] = data
             if data.startswith(b"\x1f\x8b"):
                 found[f"{name} unpacked"] = gzip.decompress(data)
+            if path.suffix == ".duckdb":
+                found[f"{name} unpacked"] = unpacked(path)
             if path.suffix == ".png":
                 with Image.open(path) as image:
                     found[f"{name} about"] = repr(image.info).encode()
             for n, inside in enumerate(re.findall(rb"base64,([A-Za-z0-9+/=]+)", data)):
                 found[f"{name} inside {n}"] = base64.b64decode(inside)
         return found
+
+
+def unpacked(path: Path) -> bytes:
+    """All tables of a database, which it holds compressed."""
+    with duckdb.connect(str(path), read_only=True) as db:
+        names = db.execute("SELECT schema_name || '.' || table_name FROM duckdb_tables()").fetchall()
+        return repr([db.execute(f"FROM {name}").fetchall() for (name,) in names]).encode()
 
 
 def holds(data: bytes) -> list[str]:
@@ -163,12 +173,28 @@ def nothing_shown(place: Place) -> None:
 
 def every_command(reports: list[str]) -> list[list[str]]:
     """All commands in all forms."""
+    folder = str(Path(reports[0]).parent)
     return [
         ["compare", *reports],
         ["compare", "--format", "markdown", *reports],
         ["compare", "--format", "json", "-q", *reports],
         ["compare", *reports, "-o", "ticket"],
         ["compare", "--strict", "--rank-regex", r"prof_(?P<node>.+)_(?P<rank>\d+)", *reports],
+        ["compare", *reports, "--jobs", "2", "--cache", "cache"],
+        ["digest", *reports, "-o", "digests"],
+        ["compare", "digests", "-o", "ticket2"],
+        ["compare", *reports, "--save-db", "job.duckdb"],
+        [
+            "diff",
+            "--before",
+            reports[0],
+            *(x for r in reports[1:] for x in ("--before", r)),
+            folder,
+            "-o",
+            "diff",
+        ],
+        ["diff", "ticket", "digests", "--format", "markdown", "--fail-on", "regression:50%"],
+        ["diff", folder, folder, "--format", "json", "-q"],
         ["inspect", *reports],
         ["inspect", "-q", *reports],
         ["timeline", *reports, "-o", "step.png"],
@@ -183,10 +209,14 @@ def test_the_search_finds_what_it_looks_for(tmp_path):
     place = Place(tmp_path / "place")
     (place.folder / "work" / "a.gz").write_bytes(gzip.compress(SECRET.encode()))
     (place.folder / "work" / "b.html").write_bytes(b"base64," + base64.b64encode(OURS.encode()))
-    assert {name for name, data in place.written().items() if holds(data)} == {
+    with duckdb.connect(str(place.folder / "work" / "c.duckdb")) as db:
+        db.execute(f"CREATE TABLE t AS SELECT '{SECRET}' AS x FROM range(10000)")
+    found = {name for name, data in place.written().items() if holds(data)}
+    assert found - {"work/c.duckdb"} == {  # it may be there in plain text as well
         "work/a.gz unpacked",
         "work/b.html",
         "work/b.html inside 0",
+        "work/c.duckdb unpacked",
     }
 
 
@@ -202,6 +232,11 @@ def test_every_command(job, tmp_path):
     work = place.folder / "work"
     assert {p.name for p in work.iterdir()} == {
         "ticket",
+        "diff",
+        "cache",
+        "digests",
+        "job.duckdb",
+        "ticket2",
         "step.png",
         "step.svg",
         "job.json.gz",
