@@ -11,7 +11,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from rankdiff.digest import Digest
-from rankdiff.excess import Scene, Sides, excess_of, has_lead_up, own_steps, rows_of
+from rankdiff.excess import Scene, Sides, enough_peers, excess_of, has_lead_up, own_steps, rows_of
 from rankdiff.findings import Finding
 from rankdiff.job import Job
 from rankdiff.kernel_work import KernelWork, compare_kernels
@@ -54,6 +54,7 @@ def explain(job: Job, scene: Scene, finding: Finding, accused: Iterable[int]) ->
     guilty = set(accused) | set(own)
     peers = tuple(r for r in scene.ranks if r not in guilty) or tuple(r for r in scene.ranks if r not in own)
     own, peers = _equipped(job, own, peers)
+    peers = enough_peers(scene, own, peers)
     sides = Sides(own, peers, scene.steps[np.array(finding.late_mask, np.bool_)])
     if not sides.late.size or not peers or not all(has_lead_up(job, r) for r in own):
         return finding
