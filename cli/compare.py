@@ -15,9 +15,9 @@ from rankdiff_cli.options import (
     NodeList,
     OutputPath,
     RankList,
+    Reading,
     StepRange,
     report_options,
-    speed_options,
 )
 from rankdiff_cli.output import say, write
 from rankdiff_cli.progress import progress
@@ -31,8 +31,7 @@ THRESHOLD_MET = 3
 
 
 @click.command(name="compare")
-@report_options
-@speed_options
+@report_options()
 @click.option(
     "--dask",
     metavar="ADDRESS",
@@ -82,14 +81,7 @@ THRESHOLD_MET = 3
 )
 def command(
     reports: tuple[str, ...],
-    rank_regex: str | None,
-    data_range: str | None,
-    step_range: str | None,
-    comm_regex: str | None,
-    strict: bool,
-    quiet: bool,
-    jobs: int | None,
-    cache: Path | None,
+    reading: Reading,
     dask: str | None,
     ranks: frozenset[int] | None,
     nodes: frozenset[str] | None,
@@ -115,7 +107,7 @@ def command(
     from rankdiff.pipeline import compare
 
     options = compare_options(
-        *(rank_regex, data_range, step_range, comm_regex, strict, quiet, jobs, cache),
+        reading,
         ranks=ranks,
         nodes=nodes,
         steps=steps,
@@ -130,7 +122,7 @@ def command(
         from rankdiff.database import check_database
 
         check_database(save_db, force)
-    with progress(quiet) as bar:
+    with progress(reading.quiet) as bar:
         outcome = compare(reports, options, bar)
     write(_rendered(outcome, form, min_gap, command_line(reports, output)))
     if output is not None:

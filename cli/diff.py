@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from rankdiff_cli.options import OutputPath, RankList, Regression, reading_options, speed_options
+from rankdiff_cli.options import OutputPath, RankList, Reading, Regression, reading_options
 from rankdiff_cli.output import say, write
 from rankdiff_cli.progress import progress
 from rankdiff_cli.reading import compare_options
@@ -25,8 +25,7 @@ THRESHOLD_MET = 3
 
 @click.command(name="diff")
 @click.argument("sides", nargs=-1, metavar="BEFORE AFTER")
-@reading_options
-@speed_options
+@reading_options()
 @click.option(
     "--before",
     "more_before",
@@ -68,14 +67,7 @@ THRESHOLD_MET = 3
 )
 def command(
     sides: tuple[str, ...],
-    rank_regex: str | None,
-    data_range: str | None,
-    step_range: str | None,
-    comm_regex: str | None,
-    strict: bool,
-    quiet: bool,
-    jobs: int | None,
-    cache: Path | None,
+    reading: Reading,
     more_before: tuple[str, ...],
     more_after: tuple[str, ...],
     ranks: frozenset[int] | None,
@@ -105,13 +97,13 @@ def command(
 
         check_free(output, force)  # before the work, not after it
     options = compare_options(
-        *(rank_regex, data_range, step_range, comm_regex, strict, quiet, jobs, cache),
+        reading,
         ranks=ranks,
         skip_steps=skip_steps,
     )
-    with progress(quiet) as bar:
+    with progress(reading.quiet) as bar:
         old = load_side(before, options, bar)
-    with progress(quiet) as bar:
+    with progress(reading.quiet) as bar:
         new = load_side(after, options, bar)
     d = differ(old, new, force)
     gate = regression(d, fail_on) if fail_on is not None else None

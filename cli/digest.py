@@ -6,29 +6,19 @@ from pathlib import Path
 
 import click
 
-from rankdiff_cli.options import OutputPath, report_options
+from rankdiff_cli.options import OutputPath, Reading, report_options
 from rankdiff_cli.output import left_out, say, told, write
 from rankdiff_cli.progress import progress
+from rankdiff_cli.reading import digest_options
 
 
 @click.command(name="digest")
-@report_options
-@click.option(
-    "--jobs",
-    type=click.IntRange(1),
-    help="Reports read at the same time, each by a process; the default is by CPUs, memory and size.",
-)
+@report_options(cache=False)
 @click.option("-o", "--output", type=OutputPath(), help="Folder for the digests; made if need be.")
 @click.option("--force", is_flag=True, help="Replace digests of other reports of the same name.")
 def command(
     reports: tuple[str, ...],
-    rank_regex: str | None,
-    data_range: str | None,
-    step_range: str | None,
-    comm_regex: str | None,
-    strict: bool,
-    quiet: bool,
-    jobs: int | None,
+    reading: Reading,
     output: Path | None,
     force: bool,
 ) -> int:
@@ -41,26 +31,24 @@ def command(
     """
     if output is None:
         raise click.UsageError("-o is missing: the folder for the digests, like -o digests")
-    from rankdiff.digest import DigestOptions
     from rankdiff.digest_folder import write_folder
 
-    options = DigestOptions(data_range=data_range, step_range=step_range, comm_regex=comm_regex)
-    with progress(quiet) as bar:
+    with progress(reading.quiet) as bar:
         done = write_folder(
             reports,
             str(output),
-            options,
-            rank_regex=rank_regex,
-            jobs=jobs,
-            strict=strict,
+            digest_options(reading),
+            rank_regex=reading.rank_regex,
+            jobs=reading.jobs,
+            strict=reading.strict,
             force=force,
             progress=bar,
-            on_note=None if quiet else told,
+            on_note=None if reading.quiet else told,
         )
     for problem in done.problems:
         left_out(problem)  # with --quiet too: it is why the status is 1
     write("".join(f"{path}\n" for path in sorted({*done.written, *done.unchanged})))
-    if not quiet and done.unchanged:
+    if not reading.quiet and done.unchanged:
         count = len(done.unchanged)
         say(f"{count} digest{'s are' if count > 1 else ' is'} up to date; {len(done.written)} written")
     return 1 if done.problems else 0

@@ -2,29 +2,19 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import click
 
-from rankdiff_cli.options import report_options, speed_options
+from rankdiff_cli.options import Reading, report_options
 from rankdiff_cli.output import write
 from rankdiff_cli.progress import progress
 from rankdiff_cli.reading import compare_options
 
 
 @click.command(name="inspect")
-@report_options
-@speed_options
+@report_options()
 def command(
     reports: tuple[str, ...],
-    rank_regex: str | None,
-    data_range: str | None,
-    step_range: str | None,
-    comm_regex: str | None,
-    strict: bool,
-    quiet: bool,
-    jobs: int | None,
-    cache: Path | None,
+    reading: Reading,
 ) -> int:
     """Show what each report holds: rank, node, GPU, versions, window, tables, collectives, payloads.
 
@@ -35,8 +25,8 @@ def command(
     from rankdiff.pipeline import read
     from rankdiff.render.inspection import to_text
 
-    options = compare_options(rank_regex, data_range, step_range, comm_regex, strict, quiet, jobs, cache)
-    with progress(quiet) as bar:
+    options = compare_options(reading)
+    with progress(reading.quiet) as bar:
         found = read(reports, options, bar)
     write(to_text(found))
     return 0

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import functools
 import re
 from collections.abc import Callable
+from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Any, ClassVar, TypeVar
+from typing import Any, ClassVar, TypeVar, cast
 
 import click
 
@@ -127,14 +129,33 @@ class Regression(click.ParamType):  # type: ignore[type-arg]
             self.fail(str(error), param, ctx)
 
 
-def report_options(command: F) -> F:
-    """Reports and how to read them."""
-    return click.argument("reports", nargs=-1, required=True, metavar="REPORT...")(reading_options(command))
+@dataclass(frozen=True)
+class Reading:
+    """What the user says about how reports are read; see `rankdiff.gathering.ReadOptions`."""
+
+    rank_regex: str | None
+    data_range: str | None
+    step_range: str | None
+    comm_regex: str | None
+    strict: bool
+    quiet: bool
+    jobs: int | None
+    cache: Path | None = None
 
 
-def reading_options(command: F) -> F:
-    """How to read reports."""
-    for decorate in (
+def report_options(cache: bool = True) -> Callable[[F], F]:
+    """Give a command its reports, and how to read them as a `Reading`."""
+
+    def decorate(command: F) -> F:
+        reports = click.argument("reports", nargs=-1, required=True, metavar="REPORT...")
+        return reports(reading_options(cache)(command))
+
+    return decorate
+
+
+def reading_options(cache: bool = True) -> Callable[[F], F]:
+    """Give a command the options of reading as one argument, a `Reading`; without `cache` there is no such option."""
+    options = [
         click.option(
             "--rank-regex",
             type=Pattern("rank"),
@@ -147,24 +168,24 @@ def reading_options(command: F) -> F:
         click.option("--comm-regex", type=Pattern(), help="Kernels that communicate besides NCCL's (regex)."),
         click.option("--strict", is_flag=True, help="A report that cannot be used is an error."),
         click.option("-q", "--quiet", is_flag=True, help="No progress and no warnings about single reports."),
-    ):
-        command = decorate(command)
-    return command
-
-
-def speed_options(command: F) -> F:
-    """How many reports to read at a time, and what to keep between runs."""
-    for decorate in (
         click.option(
             "--jobs",
             type=click.IntRange(1),
             help="Reports read at the same time, each by a process; the default is by CPUs, memory and size.",
         ),
-        click.option(
-            "--cache",
-            type=OutputPath(),
-            help="Keep what was read of each report in this folder, for the next run.",
-        ),
-    ):
-        command = decorate(command)
-    return command
+    ]
+    if cache:
+        kept = "Keep what was read of each report in this folder, for the next run."
+        options.append(click.option("--cache", type=OutputPath(), help=kept))
+
+    def decorate(command: F) -> F:
+        @functools.wraps(command)
+        def run(**given: Any) -> Any:
+            mine = {field.name: given.pop(field.name) for field in fields(Reading) if field.name in given}
+            return command(reading=Reading(**mine), **given)
+
+        for option in options:
+            run = option(run)
+        return cast(F, run)
+
+    return decorate

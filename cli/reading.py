@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from rankdiff_cli.options import Reading
 from rankdiff_cli.output import left_out, say, told
 from rankdiff_cli.progress import progress
 
@@ -28,17 +28,7 @@ class Compared:
     options: DigestOptions
 
 
-def compare_options(
-    rank_regex: str | None,
-    data_range: str | None,
-    step_range: str | None,
-    comm_regex: str | None,
-    strict: bool,
-    quiet: bool,
-    jobs: int | None,
-    cache: Path | None,
-    **more: Any,
-) -> CompareOptions:
+def compare_options(reading: Reading, **more: Any) -> CompareOptions:
     """Options of the library from those of the command line.
 
     Raises
@@ -46,20 +36,26 @@ def compare_options(
     RankdiffError
         The folder of the cache cannot be used.
     """
-    from rankdiff.digest import DigestOptions
     from rankdiff.digest_cache import DigestCache
     from rankdiff.pipeline import CompareOptions
 
     return CompareOptions(
-        rank_regex=rank_regex,
-        digest=DigestOptions(data_range=data_range, step_range=step_range, comm_regex=comm_regex),
-        strict=strict,
-        jobs=jobs,
-        cache=None if cache is None else DigestCache(str(cache)).open(),
-        on_problem=None if quiet else left_out,
-        on_note=None if quiet else told,
+        rank_regex=reading.rank_regex,
+        digest=digest_options(reading),
+        strict=reading.strict,
+        jobs=reading.jobs,
+        cache=None if reading.cache is None else DigestCache(str(reading.cache)).open(),
+        on_problem=None if reading.quiet else left_out,
+        on_note=None if reading.quiet else told,
         **more,
     )
+
+
+def digest_options(reading: Reading) -> DigestOptions:
+    """What the user says about names."""
+    from rankdiff.digest import DigestOptions
+
+    return DigestOptions(reading.data_range, reading.step_range, reading.comm_regex)
 
 
 def read_and_compare(reports: tuple[str, ...], options: CompareOptions, quiet: bool) -> Compared:

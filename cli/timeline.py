@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from rankdiff_cli.options import Duration, OutputPath, RankList, report_options, speed_options
+from rankdiff_cli.options import Duration, OutputPath, RankList, Reading, report_options
 from rankdiff_cli.output import write
 from rankdiff_cli.reading import compare_options, read_and_compare, with_progress
 
@@ -14,8 +14,7 @@ _RANKS = 8
 
 
 @click.command(name="timeline")
-@report_options
-@speed_options
+@report_options()
 @click.option("--step", type=click.IntRange(0), help="Step to show; the default is the worst one.")
 @click.option("--around", type=Duration(), help="Time to show, since the first session start, like 1.25s.")
 @click.option("--span", type=Duration(), help="Length of the window, like 80ms.")
@@ -28,14 +27,7 @@ _RANKS = 8
 @click.option("--force", is_flag=True, help="Replace an existing file.")
 def command(
     reports: tuple[str, ...],
-    rank_regex: str | None,
-    data_range: str | None,
-    step_range: str | None,
-    comm_regex: str | None,
-    strict: bool,
-    quiet: bool,
-    jobs: int | None,
-    cache: Path | None,
+    reading: Reading,
     step: int | None,
     around: int | None,
     span: int | None,
@@ -59,10 +51,8 @@ def command(
     from rankdiff.render.newfile import check_new, new_file
 
     check_new(output, force)  # before the work, not after it
-    options = compare_options(
-        rank_regex, data_range, step_range, comm_regex, strict, quiet, jobs, cache, need_reports=True
-    )
-    job = read_and_compare(reports, options, quiet)
+    options = compare_options(reading, need_reports=True)
+    job = read_and_compare(reports, options, reading.quiet)
     from rankdiff import windows, witnesses
     from rankdiff.render import lanes
     from rankdiff.render.document import clean
@@ -85,7 +75,7 @@ def command(
         )
     spans = spans_of(c, job.reports, job.options, window, chosen)
     plot = lanes.draw(
-        c, window, with_progress(spans, len(chosen), quiet, lambda pair: f"rank {pair[0].label}")
+        c, window, with_progress(spans, len(chosen), reading.quiet, lambda pair: f"rank {pair[0].label}")
     )
     with new_file(output, force) as file:
         lanes.save(plot, file, output.suffix[1:])

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from rankdiff_cli.options import OutputPath, RankList, StepRange, report_options, speed_options
+from rankdiff_cli.options import OutputPath, RankList, Reading, StepRange, report_options
 from rankdiff_cli.output import say, write
 from rankdiff_cli.reading import compare_options, read_and_compare, with_progress
 
@@ -16,8 +16,7 @@ _MANY = 2_000_000  # events; a browser tab has about 4 GB for the trace
 
 
 @click.command(name="trace")
-@report_options
-@speed_options
+@report_options()
 @click.option(
     "--step", "steps", type=StepRange(), help="Steps to write, like 12 or 10-19; the default is all."
 )
@@ -31,14 +30,7 @@ _MANY = 2_000_000  # events; a browser tab has about 4 GB for the trace
 @click.option("--force", is_flag=True, help="Replace an existing file.")
 def command(
     reports: tuple[str, ...],
-    rank_regex: str | None,
-    data_range: str | None,
-    step_range: str | None,
-    comm_regex: str | None,
-    strict: bool,
-    quiet: bool,
-    jobs: int | None,
-    cache: Path | None,
+    reading: Reading,
     steps: tuple[int, int] | None,
     ranks: frozenset[int] | None,
     output: Path | None,
@@ -63,10 +55,8 @@ def command(
         from rankdiff.render.perfetto import messages
 
         messages()
-    options = compare_options(
-        rank_regex, data_range, step_range, comm_regex, strict, quiet, jobs, cache, need_reports=True
-    )
-    job = read_and_compare(reports, options, quiet)
+    options = compare_options(reading, need_reports=True)
+    job = read_and_compare(reports, options, reading.quiet)
     from rankdiff import windows, witnesses
     from rankdiff.tracks import expected_events, read_tracks
 
@@ -75,13 +65,13 @@ def command(
     wanted = windows.of_this_run(c) if ranks is None else witnesses.captured_ranks(c, ranks)
     chosen = witnesses.by_node(c, wanted)
     events = expected_events(c, window, chosen)
-    if events > _MANY and not quiet:
+    if events > _MANY and not reading.quiet:
         say(
             f"about {events / 1e6:.1f} million events, more than a viewer shows well: "
             "choose steps with --step or ranks with --ranks"
         )
     found = read_tracks(c, job.reports, job.options, window, chosen)
-    traces = with_progress(found, len(chosen), quiet, lambda traced: f"rank {traced.identity.label}")
+    traces = with_progress(found, len(chosen), reading.quiet, lambda traced: f"rank {traced.identity.label}")
     with new_file(output, force) as file:
         if native:
             from rankdiff.render.perfetto import write_perfetto
