@@ -13,6 +13,7 @@ from rankdiff.diff_result import Difference
 from rankdiff.differences.difference import differ
 from rankdiff.differences.inputs import load_side
 from rankdiff.digest import Digest, DigestOptions
+from rankdiff.digest_cache import DigestCache
 from rankdiff.digest_file import read_digests
 from rankdiff.errors import RankdiffError
 from rankdiff.result import Comparison, StrPath
@@ -31,6 +32,8 @@ def compare(
     rank_regex: str | None = None,
     strict: bool = False,
     jobs: int | None = 1,
+    cache: StrPath | None = None,
+    dask: str | None = None,
     progress: Callable[[int, int, str], None] | None = None,
 ) -> Comparison:
     """Compare the ranks of one job.
@@ -56,6 +59,10 @@ def compare(
         A report that cannot be used is an error; otherwise the others are compared, and it is among `problems`.
     jobs : int or None
         Reports read at the same time, each by a process of its own; None: as many as is worth it.
+    cache : path, optional
+        Folder that keeps what was read of each report for the next time; made if need be.
+    dask : str, optional
+        Address of the scheduler of a Dask cluster that reads the reports, or ``local``.
     progress : callable, optional
         Called with (reports done, reports in all, name of the next one).
 
@@ -83,6 +90,9 @@ def compare(
         steps=None if steps is None else _steps(steps),
         strict=strict,
     )
+    if cache is not None:
+        options = replace(options, cache=DigestCache(os.fspath(cache)).open())
+    options = replace(options, dask=dask)
     return Comparison(pipeline.compare(found, options, progress), found, options)
 
 

@@ -17,6 +17,7 @@ from rankdiff import array_frames, frames, job_tables, pipeline
 from rankdiff.comparison import Comparison, compare_digests
 from rankdiff.diff_result import ROWS
 from rankdiff.digest import DigestOptions
+from rankdiff.digest_cache import DigestCache
 from rankdiff.digest_file import Provenance, write_digests
 from rankdiff.lanes import lanes_of
 from rankdiff.pipeline import CompareOptions, Outcome
@@ -97,7 +98,7 @@ def test_options_reach_the_comparison(c):
     assert some.ranks["idle_data_load_ns"].to_list() == [None, None]
 
 
-def test_every_option_is_passed_on(c, monkeypatch):
+def test_every_option_is_passed_on(c, monkeypatch, tmp_path):
     seen = []
 
     def compare(paths, options, progress):
@@ -107,8 +108,11 @@ def test_every_option_is_passed_on(c, monkeypatch):
     monkeypatch.setattr(pipeline, "compare", compare)
     digest = {"data_range": "load", "step_range": "step", "comm_regex": "rccl"}
     rest = {"steps": (3, 9), "skip_steps": 2, "rank_regex": r"(?P<rank>\d+)", "strict": True, "jobs": 3}
-    rankdiff.compare([Path("a"), "b"], ranks=[1], nodes=["n"], progress=print, **digest, **rest)
-    sets = {"ranks": frozenset([1]), "nodes": frozenset(["n"])}
+    rest["dask"] = "tcp://scheduler:8786"
+    cache = tmp_path / "cache"
+    rankdiff.compare([Path("a"), "b"], ranks=[1], nodes=["n"], cache=cache, progress=print, **digest, **rest)
+    sets = {"ranks": frozenset([1]), "nodes": frozenset(["n"]), "cache": DigestCache(str(cache))}
+    assert cache.is_dir()
     assert seen == [(["a", "b"], CompareOptions(digest=DigestOptions(**digest), **rest, **sets), print)]
 
 
