@@ -7,17 +7,20 @@ most of it fits: the same rank has other partners at another place in the step.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
 from rankdiff.job import Job, JobRank
+from rankdiff.kernels.agreement import how_near
 from rankdiff.matching import partners
+from rankdiff.one_clock import OneClock, Sequences, agreement, pairs_of, sequences
 from rankdiff.shifts import Choice, KnownClocks, Line, clear_offset, line, sequence, settle, shifts_between
 
 I64 = NDArray[np.int64]
+F64 = NDArray[np.float64]
 
 # Two ranks' ends of one collective cannot be further apart than this once their nodes' clocks are aligned.
 _FAR_NS = 5_000_000.0
@@ -41,13 +44,17 @@ class KernelClass:
 
 
 @dataclass(frozen=True)
-class Pair:
-    """How well two classes fit together."""
+class Pairs:
+    """How well pairs of classes fit together; those that do not are left out."""
 
-    a: int
-    b: int
-    spread: float  # ns: 95th percentile of end differences less their median
-    broken: float  # share of instances in which one ends before the other starts
+    a: I64  # (p,) indices of the classes
+    b: I64
+    spread: F64  # (p,) ns: 95th percentile of end differences less their median; inf: too far apart
+    broken: F64  # (p,) share of instances in which one ends before the other starts
+
+    def where(self, keep: I64 | NDArray[np.bool_]) -> Pairs:
+        """Some of the pairs."""
+        return Pairs(self.a[keep], self.b[keep], self.spread[keep], self.broken[keep])
 
 
 def classes_of(r: JobRank) -> list[KernelClass]:
@@ -79,17 +86,57 @@ def split(r: JobRank, c: KernelClass, period: int = 1) -> list[KernelClass]:
     return out
 
 
-def fits(
+class Candidates:
+    """Classes of a job that may be one communicator's.
+
+    Parameters
+    ----------
+    job : Job
+    classes : sequence of KernelClass
+    clock : OneClock or None
+        Of many ranks: all on one clock, by which a glance tells pairs. Without it each pair is looked at at length,
+        and the clocks are told by what fits.
+    same_place : bool
+        Only those at the same place in the step fit, which is the last element of their keys.
+    """
+
+    def __init__(
+        self, job: Job, classes: Sequence[KernelClass], clock: OneClock | None, same_place: bool = False
+    ) -> None:
+        self.job, self.classes, self.clock, self.same_place = job, classes, clock, same_place
+        self._laid_out: Sequences | None = None
+
+    def fits(self, own: Sequence[int] | None = None) -> Pairs:
+        """Judge all pairs of classes with the same operation; of some of a rank with all others' if they are given."""
+        if self.clock is None:
+            of = of_ranks(self.classes)
+            if own is None:
+                pairs = [(of[r], of[q]) for r in sorted(of) for q in sorted(of) if r < q]
+            else:
+                rank = self.classes[own[0]].rank
+                pairs = [(list(own), of[q]) for q in sorted(of) if q != rank]
+            return _at_length(self.job, self.classes, pairs, self.same_place)
+        if self._laid_out is None:
+            self._laid_out = laid_out(self.classes, self.clock, self.same_place)
+        a, b = pairs_of(self._laid_out, self.clock.island, own)
+        spread, broken = agreement(self._laid_out, a, b)
+        found = np.isfinite(spread)
+        return Pairs(a[found], b[found], spread[found], broken[found])
+
+
+def laid_out(classes: Sequence[KernelClass], clock: OneClock, same_place: bool = False) -> Sequences:
+    """Lay classes out one after the other on the clock; of one kind are those that `Candidates` may pair."""
+    kinds = [(c.op, c.key[-1] if same_place else 0) for c in classes]
+    return sequences(clock, [c.rank for c in classes], kinds, [c.positions for c in classes])
+
+
+def _at_length(
     job: Job,
     classes: Sequence[KernelClass],
-    rank_pairs: Iterable[tuple[int, int]],
-    same_place: bool = False,
-) -> list[Pair]:
-    """Judge all pairs of classes with the same operation on the given pairs of ranks.
-
-    With `same_place` only those at the same place in the step, which is the last element of their keys.
-    """
-    by_rank = of_ranks(classes)
+    rank_pairs: Sequence[tuple[Sequence[int], Sequence[int]]],
+    same_place: bool,
+) -> Pairs:
+    """Judge the pairs of classes with the same operation of these pairs of ranks' classes, each by itself."""
     clock = job.clock_of
     clocks = KnownClocks(len(job.clocks))
     lines: dict[int, Line] = {}
@@ -100,9 +147,10 @@ def fits(
             lines[i] = line(job.ranks[classes[i].rank], classes[i].positions)
         return lines[i]
 
-    for r, q in rank_pairs:
-        for a in by_rank[r]:
-            for b in by_rank[q]:
+    for first, second in rank_pairs:
+        for a in first:
+            for b in second:
+                r, q = classes[a].rank, classes[b].rank
                 if classes[a].op == classes[b].op and not (
                     same_place and classes[a].key[-1] != classes[b].key[-1]
                 ):
@@ -117,12 +165,15 @@ def fits(
     found = [
         _fit(job, classes, a, b, choice, offsets[n, choice.rank]) for n, (a, b, choice) in enumerate(tried)
     ]
-    return [pair for pair in found if pair is not None]
+    kept = [(a, b, *fit) for (a, b, _), fit in zip(tried, found, strict=True) if fit is not None]
+    columns = np.array(kept, np.float64).reshape(-1, 4).T
+    return Pairs(columns[0].astype(np.int64), columns[1].astype(np.int64), columns[2], columns[3])
 
 
 def _fit(
     job: Job, classes: Sequence[KernelClass], a: int, b: int, choice: Choice, known: float
-) -> Pair | None:
+) -> tuple[float, float] | None:
+    """Spread and broken share of a pair; None: too few of their operations pair up."""
     x, y = classes[a], classes[b]
     rx, ry = job.ranks[x.rank], job.ranks[y.rank]
     # Event by event where some were lost: behind a lost one every pair would look like that of bystanders.
@@ -135,13 +186,10 @@ def _fit(
     if hit.size < _PAIRED_SHARE * overlap:
         return None
     i, j = x.positions[partner[hit]], y.positions[hit]
-    d = (ry.end[j] - rx.end[i]).astype(np.float64)
-    middle = float(np.median(d))
-    away = np.abs(d - middle)
-    slack = 50_000.0 + 2.0 * float(np.median(away))
-    broken = (rx.end[i] + middle + slack < ry.start[j]) | (ry.end[j] + slack < rx.start[i] + middle)
-    spread = float(np.quantile(away, 0.95)) if abs(middle - known) < _FAR_NS else float("inf")
-    return Pair(a, b, spread, float(broken.mean()))
+    near = np.empty(6)
+    how_near(rx.start[i], rx.end[i], ry.start[j], ry.end[j], near)
+    spread, broken, middle = near[:3].tolist()
+    return (spread if abs(middle - known) < _FAR_NS else float("inf")), broken
 
 
 def of_ranks(classes: Sequence[KernelClass]) -> dict[int, list[int]]:
@@ -152,49 +200,54 @@ def of_ranks(classes: Sequence[KernelClass]) -> dict[int, list[int]]:
     return out
 
 
-def mixed(job: Job, whole: Sequence[KernelClass], group: Sequence[int]) -> int | None:
-    """Say whether a group of classes holds the kernels of several communicators.
+def periods_to_try(job: Job, c: KernelClass) -> tuple[int, ...]:
+    """Collectives a step to split a class by when it may be shared; 1: the steps tell."""
+    return (1,) if _has_steps(job, c) else _PERIODS
 
-    The first member's partners are looked for at each place in the step by itself, among all ranks. When two
+
+def by_place(
+    job: Job, classes: Sequence[KernelClass], op: int, period: int, clock: OneClock | None
+) -> Candidates:
+    """Classes with an operation, split by place in the step; only those at equal places may fit if steps tell them."""
+    alike = [c for c in classes if c.op == op]
+    parts = [
+        p for c in alike for p in split(job.ranks[c.rank], _in_usual_steps(job.ranks[c.rank], c), period)
+    ]
+    return Candidates(job, parts, clock, same_place=period == 1)
+
+
+def mixed(parts: Candidates, first: KernelClass) -> bool:
+    """Say whether the communicator that a class is taken to be on is in truth several.
+
+    The class's partners are looked for at each place in the step by itself, among all ranks. When two
     places have partners that stand clearly apart from everybody else, and neither set contains the other, no
-    single communicator can hold both.
+    single communicator can hold both. False: one communicator, or nothing is clear.
 
     Parameters
     ----------
-    job : Job
-    whole : sequence of KernelClass
-        All classes of the job.
-    group : sequence of int
-        Indices of those that are taken to be one communicator.
-
-    Returns
-    -------
-    int or None
-        Collectives a step to split its classes by (1: the steps tell); None: one communicator, or nothing is
-        clear.
+    parts : Candidates
+        The classes of all ranks split `by_place`.
+    first : KernelClass
+        Before it was split.
     """
-    first = whole[min(group)]
-    alike = [c for c in whole if c.op == first.op and c.rank != first.rank]
-    if not alike:
-        return None
-    steps = bool((job.ranks[first.rank].step[first.positions] >= 0).any())
-    for period in (1,) if steps else _PERIODS:
-        here = split(job.ranks[first.rank], _in_usual_steps(job.ranks[first.rank], first), period)
-        if len(here) < 2:
-            continue
-        parts = here + [
-            p for c in alike for p in split(job.ranks[c.rank], _in_usual_steps(job.ranks[c.rank], c), period)
-        ]
-        others = sorted({c.rank for c in alike})
-        pairs = fits(job, parts, [(first.rank, r) for r in others], same_place=steps)
-        sets = [
-            _partners(parts, [p for p in pairs if p.a == a], c.positions.size)
-            for a, c in enumerate(here)
-            if c.positions.size >= _LEAST
-        ]
-        if any(a - b and b - a for a in sets for b in sets):
-            return period
-    return None
+    here = [
+        a
+        for a, c in enumerate(parts.classes)
+        if c.rank == first.rank and c.key[: len(first.key)] == first.key
+    ]
+    if len(here) < 2:
+        return False
+    pairs = parts.fits(here)
+    sets = [
+        _partners(parts.classes, pairs.where(pairs.a == a), parts.classes[a].positions.size)
+        for a in here
+        if parts.classes[a].positions.size >= _LEAST
+    ]
+    return any(bool(a - b and b - a) for a in sets for b in sets)
+
+
+def _has_steps(job: Job, c: KernelClass) -> bool:
+    return bool((job.ranks[c.rank].step[c.positions] >= 0).any())
 
 
 def _in_usual_steps(r: JobRank, c: KernelClass) -> KernelClass:
@@ -208,7 +261,7 @@ def _in_usual_steps(r: JobRank, c: KernelClass) -> KernelClass:
     return replace(c, positions=c.positions[(counts[which] == usual) & (step >= 0)])
 
 
-def _partners(parts: Sequence[KernelClass], pairs: Iterable[Pair], count: int) -> frozenset[int]:
+def _partners(parts: Sequence[KernelClass], pairs: Pairs, count: int) -> frozenset[int]:
     """Ranks whose ends stand clearly nearer than those of all the rest; empty: it is not clear.
 
     A 95th percentile of `count` values is known to some 0.8 / sqrt(count), the ratio of two to 1.1 / sqrt(count):
@@ -216,10 +269,10 @@ def _partners(parts: Sequence[KernelClass], pairs: Iterable[Pair], count: int) -
     """
     clear = max(APART, float(np.exp(3.5 / np.sqrt(count))))
     best: dict[int, float] = {}
-    for p in pairs:
-        near = max(p.spread, GRAIN_NS) if p.broken <= BROKEN_SHARE else float("inf")
-        rank = parts[p.b].rank
-        best[rank] = min(near, best.get(rank, float("inf")))
+    near = np.where(pairs.broken <= BROKEN_SHARE, np.maximum(pairs.spread, GRAIN_NS), np.inf)
+    for b, spread in zip(pairs.b.tolist(), near.tolist(), strict=True):
+        rank = parts[b].rank
+        best[rank] = min(spread, best.get(rank, float("inf")))
     ordered = sorted(best, key=lambda r: (best[r], r))
     for n in range(1, len(ordered)):
         if best[ordered[n]] >= clear * best[ordered[n - 1]]:
