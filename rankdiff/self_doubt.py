@@ -56,7 +56,13 @@ def margin(court: Court) -> Margin:
         return any(f.ranks == accused for f in trial.late_ranks(set()))
 
     accused = (court.job.ranks[court.island.ranks[rank]].identity.rank,)
-    of_rank = _least_found(court, [rank], ranks.size, rank_found)
+    among = np.ones(ranks.size, np.bool_)
+
+    def rank_passes(delta: NDArray[np.float64]) -> bool:
+        material = float(delta[rank].mean()) >= court.threshold
+        return material and p_value(delta, rank, among) <= court.alpha
+
+    of_rank = _least_found(court, [rank], ranks.size, rank_found, rank_passes)
     if not court.judge_nodes:
         return Margin(of_rank, None, nodes_judged=False)
     node = _typical(nodes)
@@ -109,27 +115,61 @@ def _typical(sums: NDArray[np.float64]) -> int:
     return int(np.argsort(sums, kind="stable")[(sums.size - 1) // 2])
 
 
-def _least_found(court: Court, rows: list[int], units: int, found: Callable[[Court], bool]) -> float | None:
-    """First lateness of the ladder that is found when these rows of the island have it; None: none up to a step."""
+def _least_found(
+    court: Court,
+    rows: list[int],
+    units: int,
+    found: Callable[[Court], bool],
+    passes: Callable[[NDArray[np.float64]], bool] | None = None,
+) -> float | None:
+    """First lateness of the ladder that is found when these rows of the island have it; None: none up to a step.
+
+    `passes` tells by the shares alone, (n, k) ns, whether it might be found: where that is nearly all that counts, it
+    saves trials.
+    """
     if court.k < fewest_steps(units, court.alpha):
         return None
     ladder = [court.threshold]
     while ladder[-1] < court.step_ns:
         ladder.append(ladder[-1] * _RUNG)
-
-    def is_found(late_ns: float) -> bool:
-        island = planted(court.island, rows, late_ns)
-        return found(Court(court.job, island, court.threshold, court.uncertainty))
-
-    # What is found stays so when it is later: the first rung is looked for by halves, as each costs a verdict.
+    # What is found stays so when it is later, and each rung that is tried costs a verdict. By halves; or the one that
+    # should be the first by the shares of the last one tried, and then the one below it.
     low, high = 0, len(ladder)
+    known, at_ns = court.delta, 0.0
+    while low < high:
+        rung = (low + high) // 2
+        if passes is not None:
+            rung = min(_likely(known, at_ns, rows, ladder, low, high, passes), high - 1)
+        island = planted(court.island, rows, ladder[rung])
+        trial = Court(court.job, island, court.threshold, court.uncertainty)
+        if found(trial):
+            high = rung
+        else:
+            low = rung + 1
+        known, at_ns = trial.delta, ladder[rung]
+    return ladder[low] if low < len(ladder) else None
+
+
+def _likely(
+    delta: NDArray[np.float64],
+    at_ns: float,
+    rows: list[int],
+    ladder: Sequence[float],
+    low: int,
+    high: int,
+    passes: Callable[[NDArray[np.float64]], bool],
+) -> int:
+    """First rung from `low` on that should be found, `high` at most, by the shares with rows that are `at_ns` late."""
     while low < high:
         middle = (low + high) // 2
-        if is_found(ladder[middle]):
+        more = delta.copy()
+        # Of what a late rank is later still, it is charged with the most part.
+        more[rows] += (ladder[middle] - at_ns) / len(rows)
+        if passes(more):
             high = middle
         else:
             low = middle + 1
-    return ladder[low] if low < len(ladder) else None
+    return low
 
 
 def planted(island: Island, rows: Sequence[int], late_ns: float) -> Island:

@@ -210,8 +210,10 @@ def without_excess(p: Played, own: Mask, peer: Mask, late: Mask, included: Mask)
     del todo, them, anchored
     beyond = _beyond_others(p, known)
     known &= ~np.isnan(beyond)
-    pools = _by_place(place[known], beyond[known])
-    del beyond, known
+    beyond, known_at = beyond[known], place[known]
+    del known  # these are as large as all collectives of the job
+    pools = _by_place(known_at, beyond)
+    del beyond, known_at
     for r in np.flatnonzero(own):
         its = np.flatnonzero(p.row[mine] == r)
         for at, found in _by_place(place[mine[its]], its).items():
@@ -243,8 +245,14 @@ def _key(p: Played) -> I64:
 def _by_place(place: I32, value: NDArray[Any]) -> dict[int, NDArray[Any]]:
     """Values of each place."""
     order = np.argsort(place, kind="stable")
-    places, first = np.unique(place[order], return_index=True)
-    return dict(zip(places.tolist(), np.split(value[order], first[1:]), strict=True))
+    place, value = place[order], value[order]
+    del order
+    if not place.size:
+        return {}
+    first = (
+        np.flatnonzero(place[1:] != place[:-1]) + 1
+    )  # np.unique would sort again, and take three times the memory
+    return dict(zip(place[np.append(0, first)].tolist(), np.split(value, first), strict=True))
 
 
 def _beyond_others(p: Played, known: Mask) -> F64:

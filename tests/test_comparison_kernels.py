@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rankdiff.kernels.clocks import best_step, group_medians, median_of, select, theil_sen_slope
+from rankdiff.kernels.heap import drop_earliest, push
 from rankdiff.kernels.layers import uppermost
 from rankdiff.kernels.matching import align_in_time, equal_shares, shift_scores
 from rankdiff.kernels.permutation import many_sum_exceedances, max_sum_exceedances
@@ -16,6 +17,7 @@ from rankdiff.kernels.shares import row_spans, skew_shares
 from rankdiff.kernels.sweep import swept_shares
 from rankdiff.kernels.votes import votes
 from tests.oracles import clocks as naive_clocks
+from tests.oracles import heap as naive_heap
 from tests.oracles import layers as naive_layers
 from tests.oracles import matching as naive_matching
 from tests.oracles import permutation as naive_permutation
@@ -93,11 +95,13 @@ def flattened(instances):
     )
 
 
-@given(open_instances())
-def test_swept_shares_agree_with_the_twin_and_sum_to_open_time(instances):
-    got = swept_shares(*flattened(instances), 4, 2)
+@given(open_instances(), st.sampled_from([4, 8, 16, 24, 40]))
+def test_swept_shares_agree_with_the_twin_and_sum_to_open_time(instances, ranks):
+    # Among few ranks all are looked at, among many those that are listed, and in between lists get too long.
+    got = swept_shares(*flattened(instances), ranks, 2)
     want = np.array(naive_shares.swept_shares(instances, 4, 2), float)
-    assert got == pytest.approx(want, abs=1e-6)
+    assert got[:4] == pytest.approx(want, abs=1e-6)
+    assert not got[4:].any()
     spans = [(min(a for _, a, _ in m), max(a for _, a, _ in m)) for _, m in instances]
     open_time = len({t for a, b in spans for t in range(a, b)})
     assert got.sum() == pytest.approx(open_time)
@@ -120,6 +124,46 @@ def test_delay_is_passed_on_to_who_held_the_late_rank():
     instances = [(0, [(0, 0, 0), (1, 20 * ms, 0)]), (0, [(0, 26 * ms, 1), (2, 6 * ms, 1)])]
     got = swept_shares(*flattened(instances), 3, 1)
     assert got[:, 0].tolist() == [0.0, 26.0 * ms, 0.0]
+
+
+def test_shares_do_not_depend_on_how_holders_are_kept():
+    # Tensor-parallel groups of four and, across them, groups of all that have the same place in theirs; the same job
+    # with its ranks far apart among more of them, so that lists of holders are short against all.
+    draws = np.random.default_rng(5)
+    groups = [np.arange(4 * g, 4 * g + 4) for g in range(3)]
+    across = [np.arange(p, 12, 4) for p in range(4)]
+    free = np.zeros(12, np.int64)
+    instances = []
+    for n in range(60):
+        for members in across if n % 4 == 3 else groups:
+            arrive = free[members] + draws.integers(0, 90_000_000, members.size)
+            instances.append(
+                (n // 30, [(int(r), int(a), int(n % 4 == 3)) for r, a in zip(members, arrive, strict=True)])
+            )
+            free[members] = arrive.max() + draws.integers(1, 9_000_000)
+    want = np.array(naive_shares.swept_shares(instances, 12, 2), float)
+    for apart in (1, 3, 12):
+        moved = [(k, [(r * apart, a, s) for r, a, s in m]) for k, m in instances]
+        got = swept_shares(*flattened(moved), 12 * apart, 2)
+        assert got[::apart] == pytest.approx(want, rel=1e-9)
+
+
+@given(st.lists(st.one_of(st.none(), small), max_size=60))
+def test_a_heap_gives_the_earliest(script):
+    when, what, size = np.empty(60), np.empty(60, np.int64), 0
+    given_, taken = [], []
+    for at in script:
+        if at is not None:
+            given_.append(at)
+            size = push(when, what, size, float(at), len(given_) - 1)
+        elif size:
+            taken.append(when[0])
+            assert given_[what[0]] == when[0]
+            size = drop_earliest(when, what, size)
+    assert taken == naive_heap.events(script)
+    assert size == len(given_) - len(taken)
+    # Each that was put in is still there once.
+    assert len(set(what[:size].tolist())) == size
 
 
 def test_shares_of_nothing():

@@ -62,6 +62,30 @@ def test_the_margin_of_a_large_island_takes_its_first_steps(monkeypatch):
     assert self_doubt.margin(court).rank >= whole.rank
 
 
+def test_the_margin_of_a_rank_is_the_same_with_fewer_trials(monkeypatch):
+    c = compared(Play(ranks=24, per_node=1, steps=40, tensor=4, jitter_share=0.004, seed=1))
+    court = Court(c.job, c.islands[0], c.judgements[0].threshold_ns, c.clock.uncertainty_ns)
+    tried = []
+
+    def counted(island, rows, late_ns, planted=self_doubt.planted):
+        tried.append(late_ns)
+        return planted(island, rows, late_ns)
+
+    monkeypatch.setattr(self_doubt, "planted", counted)
+    found = self_doubt.margin(court)
+    by_shares = len(tried)
+    assert found.rank is not None
+    assert found.rank > court.threshold
+    # It is found, and what is a rung less late is not.
+    assert found.rank in tried
+    assert found.rank / 1.25 == pytest.approx(max(x for x in tried if x < found.rank))
+    monkeypatch.setattr(
+        self_doubt, "_likely", lambda delta, at, rows, ladder, low, high, passes: (low + high) // 2
+    )
+    assert self_doubt.margin(court) == found
+    assert by_shares < len(tried) - by_shares
+
+
 def test_communicators_of_many_ranks_by_their_ends():
     c = compared(Play(ranks=32, per_node=8, tensor=4, steps=24, payloads=False, seed=2))
     sizes = sorted(m.members.size for m in c.matching.communicators)

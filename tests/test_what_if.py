@@ -79,6 +79,13 @@ def test_what_is_taken_out():
     assert taken[1].tolist() == [50, 50, 0, 0, 0, 0, 50, 50]
 
 
+def test_what_is_taken_out_where_no_step_tells_what_is_typical():
+    loop = a_loop(4, [0, 50, 70, 0])
+    own, late = np.array([True, True, False, False]), np.array([False, True, False, False])
+    got = without_excess(loop, own, ~own, late, np.zeros(4, np.bool_))
+    assert (loop.segment - got).reshape(4, 8)[1].tolist() == [50, 50, 0, 0, 0, 0, 50, 50]
+
+
 def test_nobody_gains_more_than_was_taken():
     loop = a_loop(4, [0, 50, 70, 0])
     longer = replace(loop, elsewhere=3 * loop.elsewhere, segment=loop.segment + 2 * loop.elsewhere)

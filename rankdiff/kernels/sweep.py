@@ -12,6 +12,7 @@ import numpy as np
 from rankdiff.kernels._jit import jit
 from rankdiff.kernels.heap import drop_earliest, push
 from rankdiff.kernels.sweep_events import arrive_at, close_instance, enter, leave, open_instance
+from rankdiff.kernels.sweep_flow import forget
 from rankdiff.kernels.sweep_state import F64, I64, NOTHING_NS, PASSES, begun
 
 
@@ -118,11 +119,8 @@ def swept_shares(
                     open_list[p] = open_list[p + 1]
                 close_instance(s, i, flows, open_list, n_open)
                 if flows:
-                    at = s.place[i]
-                    for k in range(s.flow_size[at]):
-                        s.flow[at, s.flow_who[at, k]] = 0.0
-                    s.flow_size[at] = 0
-                    free[n_free] = at
+                    forget(s, i)
+                    free[n_free] = s.place[i]
                     n_free += 1
         while size + s.many[3] > when.size:
             when, what = np.append(when, np.empty(when.size)), np.append(what, np.empty_like(what))

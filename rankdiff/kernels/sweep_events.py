@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from rankdiff.kernels._jit import leaf
-from rankdiff.kernels.sweep_flow import holds, settle, settle_all, settle_below
-from rankdiff.kernels.sweep_state import I64, NOT, NOTHING_NS, PASSES, WAITS, WORKS, Sweep
+from rankdiff.kernels.sweep_flow import advance, blend, holds, settle, settle_all, settle_below
+from rankdiff.kernels.sweep_state import ALL, F64, I64, NOT, NOTHING_NS, PASSES, WAITS, WORKS, Sweep, listed
 
 
 @leaf
@@ -19,14 +19,22 @@ def leave(s: Sweep, r: int, flows: bool) -> None:
         while x >= 0:
             settle_below(s, s.owner[x])
             settle(s, x)
-            if mode != WAITS or s.linked[x]:
+            if mode != WAITS:
+                blend(s, s.owner[x], r, mode, -1.0)
+                s.parts[s.owner[x]] -= 1
+            elif s.linked[x]:
+                s.links[s.owner[x]] -= 1
                 s.parts[s.owner[x]] -= 1
             x = s.after[x]
     charge = s.now[2 if mode == WAITS else 1] - s.charged[r]
     if mode == PASSES:
+        held, who, each = s.held[r, c], s.held_who[r, c], charge / s.weight[r, c]
+        out = s.out[k]
+        if s.held_size[r, c] == ALL:
+            for h in range(held.size):
+                out[h] += each * held[h]
         for n in range(s.held_size[r, c]):
-            h = s.held_who[r, c, n]
-            s.out[k, h] += charge * s.held[r, c, h] / s.weight[r, c]
+            out[who[n]] += each * held[who[n]]
         s.balance[r, c] = max(0.0, s.balance[r, c] - (s.now[0] - s.from_at[r]))
     else:
         s.out[k, r] += charge
@@ -66,12 +74,14 @@ def enter(s: Sweep, r: int, flows: bool) -> None:
 def join(s: Sweep, x: int, mode: int) -> None:
     """Let an awaited element say who holds its instance."""
     i = s.owner[x]
-    if s.parts[i] > 0:
-        s.part[i] += (s.now[0] - s.part_at[i]) / s.parts[i]
-    s.part_at[i] = s.now[0]
+    advance(s, i)
     s.since[x] = s.part[i]
     s.linked[x] = mode == WAITS and not holds(s, s.link[s.member[x]], i)
-    if mode != WAITS or s.linked[x]:
+    if mode != WAITS:
+        blend(s, i, s.member[x], mode, 1.0)
+        s.parts[i] += 1
+    elif s.linked[x]:
+        s.links[i] += 1
         s.parts[i] += 1
 
 
@@ -83,54 +93,67 @@ def count_from(s: Sweep, r: int, own: int, c: int, sign: float) -> None:
     """
     if c == own:
         return
-    held, who, among, size = s.held[r, c], s.held_who[r, c], s.among[r, c], s.held_size[r, c]
+    held, who, among, size = s.held[r, c], s.held_who[r, c], s.held_in[r, c], s.held_size[r, c]
     if sign < 0.0 and s.balance[r, c] != s.weight[r, c]:
+        left = s.balance[r, c] / s.weight[r, c]
+        if size == ALL:
+            for h in range(held.size):
+                held[h] *= left
         for n in range(size):
-            held[who[n]] *= s.balance[r, c] / s.weight[r, c]
+            held[who[n]] *= left
         s.weight[r, c] = s.balance[r, c]
     at = s.place[s.link[r]]
-    flow, flow_who = s.flow[at], s.flow_who[at]
-    total = 0.0
-    for n in range(s.flow_size[at]):
-        h = flow_who[n]
-        if not among[h]:
-            among[h] = True
-            who[size] = h
-            size += 1
-        held[h] += sign * flow[h]
-        total += flow[h]
-    s.held_size[r, c] = size
-    s.weight[r, c] += sign * total
+    flow, flow_who, flow_size = s.flow[at], s.flow_who[at], s.flow_size[at]
+    if flow_size == ALL:
+        s.held_size[r, c] = ALL
+        for h in range(held.size):
+            held[h] += sign * flow[h]
+        if sign > 0.0:
+            s.weight[r, c] = tidied(held)
+    else:
+        total = 0.0
+        for n in range(flow_size):
+            h = flow_who[n]
+            size = listed(who, among, size, h)
+            now = held[h] + sign * flow[h]
+            if sign > 0.0 and now < NOTHING_NS:
+                now = 0.0  # what was taken off has been added again
+            total += now - held[h]
+            held[h] = now
+        s.held_size[r, c] = size
+        s.weight[r, c] += total
+    if sign > 0.0 and s.weight[r, c] < NOTHING_NS:
+        clear(s, r, c)
     s.balance[r, c] = s.weight[r, c]
-    if sign > 0.0:
-        tidy(s, r, c)
 
 
 @leaf
-def tidy(s: Sweep, r: int, c: int) -> None:
-    """Drop those who have held a rank for no time: what was taken off and added again."""
-    held, who, among = s.held[r, c], s.held_who[r, c], s.among[r, c]
-    kept, total = 0, 0.0
-    for n in range(s.held_size[r, c]):
-        h = who[n]
-        if held[h] >= NOTHING_NS:
-            total += held[h]
-            who[kept] = h
-            kept += 1
-        else:
-            held[h] = 0.0
-            among[h] = False
-    s.held_size[r, c] = kept
-    s.weight[r, c] = s.balance[r, c] = total
+def tidied(held: F64) -> float:
+    """Drop those who have held a rank for no time, and return the sum of the others'."""
+    a = b = c = d = 0.0  # four sums, made at the same time
+    whole = held.size - held.size % 4
+    for h in range(held.size):
+        held[h] = held[h] if held[h] >= NOTHING_NS else 0.0
+    for h in range(0, whole, 4):
+        a += held[h]
+        b += held[h + 1]
+        c += held[h + 2]
+        d += held[h + 3]
+    for h in range(whole, held.size):
+        a += held[h]
+    return (a + b) + (c + d)
 
 
 @leaf
 def clear(s: Sweep, r: int, c: int) -> None:
     """Forget what held a rank since its last arrival on a slot: it arrives there."""
+    if s.held_size[r, c] == ALL:
+        s.held[r, c, :] = 0.0
+        s.held_in[r, c, :] = False
     for n in range(s.held_size[r, c]):
         h = s.held_who[r, c, n]
         s.held[r, c, h] = 0.0
-        s.among[r, c, h] = False
+        s.held_in[r, c, h] = False
     s.held_size[r, c] = 0
     s.weight[r, c] = s.balance[r, c] = 0.0
 

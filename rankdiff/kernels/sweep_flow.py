@@ -3,43 +3,85 @@
 from __future__ import annotations
 
 from rankdiff.kernels._jit import leaf
-from rankdiff.kernels.sweep_state import F64, I32, PASSES, WAITS, WORKS, Sweep
-
-
-@leaf
-def add_to(sums: F64, who: I32, size: int, r: int, amount: float) -> int:
-    """Add an `amount` for rank `r` to a row of sums and the list of its non-zero entries; returns the list's length."""
-    if amount <= 0.0:
-        return size
-    if sums[r] == 0.0:
-        who[size] = r
-        size += 1
-    sums[r] += amount
-    return size
+from rankdiff.kernels.sweep_state import ALL, F64, PASSES, WAITS, WORKS, Sweep, listed
 
 
 @leaf
 def add_flow(s: Sweep, i: int, r: int, amount: float) -> None:
     """Rank `r` holds instance `i` for an `amount` of time."""
     at = s.place[i]
-    s.flow_size[at] = add_to(s.flow[at], s.flow_who[at], s.flow_size[at], r, amount)
+    s.flow_size[at] = listed(s.flow_who[at], s.flow_in[at], s.flow_size[at], r)
+    s.flow[at, r] += amount
+
+
+@leaf
+def pass_to(s: Sweep, at: int, sums: F64, r: int, each: float) -> None:
+    """Add `each` of what held rank `r` to a row of sums by rank, of the instance with that place."""
+    c = s.slot[s.head[r]]
+    held, who, size = s.held[r, c], s.held_who[r, c], s.held_size[r, c]
+    if size == ALL:
+        s.flow_size[at] = ALL
+        for h in range(held.size):
+            sums[h] += each * held[h]
+        return
+    flow_who, among, flow_size = s.flow_who[at], s.flow_in[at], s.flow_size[at]
+    for n in range(size):
+        h = who[n]
+        flow_size = listed(flow_who, among, flow_size, h)
+        sums[h] += each * held[h]
+    s.flow_size[at] = flow_size
 
 
 @leaf
 def pass_on(s: Sweep, i: int, r: int, amount: float) -> None:
     """Those who held rank `r` hold instance `i` for an `amount` of time."""
-    c, at = s.slot[s.head[r]], s.place[i]
-    held, who, each = s.held[r, c], s.held_who[r, c], amount / s.weight[r, c]
-    flow, flow_who, size = s.flow[at], s.flow_who[at], s.flow_size[at]
-    for n in range(s.held_size[r, c]):
-        h = who[n]
-        more = each * held[h]
-        if more > 0.0:
-            if flow[h] == 0.0:
-                flow_who[size] = h
-                size += 1
-            flow[h] += more
-    s.flow_size[at] = size
+    at = s.place[i]
+    pass_to(s, at, s.flow[at], r, amount / s.weight[r, s.slot[s.head[r]]])
+
+
+@leaf
+def blend(s: Sweep, i: int, r: int, mode: int, sign: float) -> None:
+    """Let rank `r`, which is awaited and does not wait, hold instance `i` from now on, or no longer."""
+    at = s.place[i]
+    if mode == PASSES:
+        pass_to(s, at, s.mix[at], r, sign / s.weight[r, s.slot[s.head[r]]])
+    else:
+        s.flow_size[at] = listed(s.flow_who[at], s.flow_in[at], s.flow_size[at], r)
+        s.mix[at, r] += sign
+
+
+@leaf
+def advance(s: Sweep, i: int) -> None:
+    """Bring up to date what the members of an instance that do not wait add to its flow."""
+    if s.parts[i] > 0:
+        s.part[i] += (s.now[0] - s.part_at[i]) / s.parts[i]
+    s.part_at[i] = s.now[0]
+    amount = s.part[i] - s.mixed[i]
+    s.mixed[i] = s.part[i]
+    if amount <= 0.0:
+        return
+    at = s.place[i]
+    flow, mix, who = s.flow[at], s.mix[at], s.flow_who[at]
+    if s.flow_size[at] == ALL:
+        for h in range(flow.size):
+            flow[h] += amount * mix[h]
+    for n in range(s.flow_size[at]):
+        flow[who[n]] += amount * mix[who[n]]
+
+
+@leaf
+def forget(s: Sweep, i: int) -> None:
+    """Leave the place of an instance to another one."""
+    at = s.place[i]
+    if s.flow_size[at] == ALL:
+        s.flow[at, :] = 0.0
+        s.mix[at, :] = 0.0
+        s.flow_in[at, :] = False
+    for n in range(s.flow_size[at]):
+        h = s.flow_who[at, n]
+        s.flow[at, h] = s.mix[at, h] = 0.0
+        s.flow_in[at, h] = False
+    s.flow_size[at] = 0
 
 
 @leaf
@@ -70,24 +112,19 @@ def pour(s: Sweep, i: int, source: int, amount: float) -> None:
 def settle(s: Sweep, x: int) -> None:
     """Bring up to date what an awaited element adds to the flow of its instance."""
     i, r = s.owner[x], s.member[x]
-    if s.parts[i] > 0:
-        s.part[i] += (s.now[0] - s.part_at[i]) / s.parts[i]
-    s.part_at[i] = s.now[0]
+    advance(s, i)
     amount = s.part[i] - s.since[x]
     s.since[x] = s.part[i]
-    if amount <= 0.0:
-        return
-    if s.mode[r] == WORKS:
-        add_flow(s, i, r, amount)
-    elif s.mode[r] == PASSES:
-        pass_on(s, i, r, amount)
-    elif s.linked[x]:
+    if amount > 0.0 and s.mode[r] == WAITS and s.linked[x]:
         pour(s, i, s.link[r], amount)
 
 
 @leaf
 def settle_all(s: Sweep, i: int) -> None:
     """Settle every awaited element of an instance."""
+    advance(s, i)
+    if s.links[i] == 0:
+        return
     for x in range(s.first[i], s.first[i + 1]):
         if not s.here[x]:
             settle(s, x)

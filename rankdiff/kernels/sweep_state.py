@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from rankdiff.kernels._jit import jit
+from rankdiff.kernels._jit import jit, leaf
 
 I32 = NDArray[np.int32]
 I64 = NDArray[np.int64]
@@ -17,6 +17,10 @@ Mask = NDArray[np.bool_]
 # A rank is not awaited; awaited and works; works off what it was held by others; waits itself.
 NOT, WORKS, PASSES, WAITS = 0, 1, 2, 3
 NOTHING_NS = 1e-3  # rounding
+# Size of a list of ranks that has become so long that all ranks are looked at instead, in their order: that is
+# several times faster for each.
+ALL = -1
+_LISTED = 8  # a list has at most one in so many ranks
 
 
 class Sweep(NamedTuple):
@@ -43,9 +47,13 @@ class Sweep(NamedTuple):
     part_at: F64  # (m,) time up to which that is known
     below: I64  # (m,) awaited ranks that wait in it
     place: I64  # (m,) row in `flow`
+    links: I64  # (m,) members that are `linked`
+    mixed: F64  # (m,) `part` up to which `mix` has been added to `flow`
     flow: F64  # (open, n) who held the instance, and for how long
-    flow_who: I32  # (open, n) the non-zero ones
-    flow_size: I64
+    mix: F64  # (open, n) how long each of them does per `part`, through members that are not waiting
+    flow_who: I32  # (open, n) those to whom these belong, listed
+    flow_in: Mask  # (open, n) whether a rank is in `flow_who`
+    flow_size: I64  # ALL: not listed
     head: I64  # (n,) first element through which a rank is awaited, -1
     tail: I64
     mode: I64  # (n,)
@@ -54,9 +62,9 @@ class Sweep(NamedTuple):
     charged: F64  # (n,) `now` when the rank was charged last
     from_at: F64  # (n,) time from which it works off what it was held
     held: F64  # (n, slots, n) time held since the last arrival on that slot, by whom
-    held_who: I32  # (n, slots, n) the non-zero ones
-    held_size: I64  # (n, slots)
-    among: Mask  # (n, slots, n) whether a rank is in `held_who`
+    held_who: I32  # (n, slots, n) those, listed
+    held_in: Mask  # (n, slots, n) whether a rank is in `held_who`
+    held_size: I64  # (n, slots) ALL: not listed
     weight: F64  # (n, slots) sum of `held`
     balance: F64  # (n, slots) what of it is not worked off
     out: F64  # (steps, n)
@@ -65,6 +73,18 @@ class Sweep(NamedTuple):
     fresh: I64  # (n,) ranks that began to work off what they were held
     todo: I64  # (3, e) stacks of instances to look at, one for each function that needs one
     rest: F64  # (e,)
+
+
+@leaf
+def listed(who: I32, among: Mask, size: int, r: int) -> int:
+    """Put a rank on a list that it may be on already; returns its new size, ALL when it would get too long."""
+    if size == ALL or among[r]:
+        return size
+    if size >= who.size // _LISTED:
+        return ALL
+    who[size] = r
+    among[r] = True
+    return size + 1
 
 
 @jit
@@ -106,8 +126,12 @@ def begun(
         np.zeros(m),
         np.zeros(m, np.int64),
         np.zeros(m, np.int64),
+        np.zeros(m, np.int64),
+        np.zeros(m),
+        np.zeros((rows, wide)),
         np.zeros((rows, wide)),
         np.zeros((rows, wide), np.int32),
+        np.zeros((rows, wide), np.bool_),
         np.zeros(rows, np.int64),
         np.full(n, -1, np.int64),
         np.full(n, -1, np.int64),
@@ -118,8 +142,8 @@ def begun(
         np.zeros(n),
         np.zeros((wide, slots, wide)),
         np.zeros((wide, slots, wide), np.int32),
-        np.zeros((n, slots), np.int64),
         np.zeros((wide, slots, wide), np.bool_),
+        np.zeros((n, slots), np.int64),
         np.zeros((n, slots)),
         np.zeros((n, slots)),
         np.zeros((n_steps, n)),
