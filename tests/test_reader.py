@@ -12,6 +12,7 @@ import subprocess
 import sys
 import tempfile
 from contextlib import closing
+from importlib import import_module
 from pathlib import Path
 
 import pyarrow as pa
@@ -111,6 +112,7 @@ def test_what_is_not_a_report(tmp_path):
 @pytest.fixture
 def as_nobody():
     """A folder of somebody without privileges, who runs the test: root reads and writes everything."""
+    import_module("rankdiff.reports.parquet")  # imported late, from where that somebody may not read
     with tempfile.TemporaryDirectory() as name:
         if os.geteuid() == 0:
             os.chown(name, NOBODY, NOBODY)
