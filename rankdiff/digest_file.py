@@ -7,9 +7,9 @@ scalars are one JSON text. What a file must hold is checked when it is read: it 
 from __future__ import annotations
 
 import json
+from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import Any, BinaryIO
 
 import numpy as np
@@ -30,7 +30,7 @@ ENDING = ".digest.parquet"
 _REFERENCES = {"lead_up": ("collective", "collectives", "start_ns"), "collectives": ("step", "steps", "step")}
 # These grow with the job; the rest is small and kept once it has been read.
 _LARGE = frozenset({"collectives", "lead_up"})
-_KEPT_LARGE = 4  # large tables in memory, of all digests
+_KEPT_BYTES = 128 << 20  # of large tables in memory, of all digests
 _LONGEST_NS = 1 << 62  # differences of times must fit int64
 
 
@@ -57,8 +57,8 @@ class Provenance:
 class StoredDigest(Digest):
     """A digest whose tables are read from its file when they are asked for.
 
-    A thousand ranks do not fit into memory at once. The two tables that grow with the number of collectives are read
-    anew each time, but for the few last ones.
+    A thousand ranks do not fit into memory at once. Of the two tables that grow with the number of collectives only
+    the last ones stay there, up to a limit for all digests together.
     """
 
     # Never set here: it is what `__getattr__` needs, not a field of the digest.
@@ -80,8 +80,7 @@ class StoredDigest(Digest):
         """Read some columns of a table only; see `Digest.columns`."""
         if table in vars(self) or table not in _LARGE:
             return super().columns(table, *names)
-        path, row, state = self._place
-        return read_table(path, row, table, names, state)
+        return _kept(*self._place, table, names)
 
     def __getattr__(self, name: str) -> pl.DataFrame:
         """Read a table that is not in memory."""
@@ -89,7 +88,7 @@ class StoredDigest(Digest):
             raise AttributeError(name)
         path, row, state = self._place
         if name in _LARGE:
-            return _kept(path, row, name, state)
+            return _kept(path, row, state, name, None)
         table = read_table(path, row, name, state=state)
         object.__setattr__(self, name, table)
         return table
@@ -209,9 +208,22 @@ def read_table(
     return frame
 
 
-@lru_cache(maxsize=_KEPT_LARGE)
-def _kept(path: str, row: int, name: str, state: State) -> pl.DataFrame:
-    return read_table(path, row, name, state=state)
+# The large tables in memory, of all digests, the last one used at the end.
+_tables: OrderedDict[tuple[object, ...], pl.DataFrame] = OrderedDict()
+
+
+def _kept(path: str, row: int, state: State, name: str, columns: tuple[str, ...] | None) -> pl.DataFrame:
+    """A large table, or some of its columns, from memory if it was asked for lately."""
+    key = (path, row, state, name, columns)
+    table = _tables.pop(key, None)
+    if table is None:
+        table = read_table(path, row, name, columns, state)
+    _tables[key] = table
+    size = sum(each.estimated_size() for each in _tables.values())
+    while size > _KEPT_BYTES and len(_tables) > 1:
+        _, oldest = _tables.popitem(last=False)
+        size -= oldest.estimated_size()
+    return table
 
 
 def _records(frame: pl.DataFrame) -> pa.Array:

@@ -8,6 +8,7 @@ import os
 import shutil
 import sqlite3
 import stat
+from collections import OrderedDict
 from contextlib import closing
 from pathlib import Path
 
@@ -17,6 +18,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from rankdiff import digest_file
 from rankdiff.claims import Claims
 from rankdiff.digest import DigestOptions
 from rankdiff.digest_cache import DigestCache, write_whole
@@ -495,3 +497,24 @@ def test_stored_digests_are_digests(digests):
     assert isinstance(read_digests(str(stored(digests[0])))[0][0], StoredDigest)
     with pytest.raises(AttributeError):
         _ = read_digests(str(stored(digests[0])))[0][0].nothing
+
+
+def test_large_tables_stay_in_memory_up_to_a_limit(digests, monkeypatch):
+    opened = [read_digests(str(path))[0][0] for path in sorted(digests[0].iterdir())]
+    read = []
+    original = digest_file.read_table
+    monkeypatch.setattr(digest_file, "read_table", lambda *a, **k: read.append(a[2]) or original(*a, **k))
+    monkeypatch.setattr(digest_file, "_tables", OrderedDict())
+    names = ("start_ns", "end_ns")
+    for _ in range(3):
+        tables = [d.columns("collectives", *names) for d in opened]
+        assert all(t.equals(d.collectives.select(names)) for t, d in zip(tables, opened, strict=True))
+    assert len(read) == 2 * len(opened)
+    read.clear()
+    largest = max(d.collectives.estimated_size() for d in opened)
+    monkeypatch.setattr(digest_file, "_tables", OrderedDict())
+    monkeypatch.setattr(digest_file, "_KEPT_BYTES", 2 * largest)
+    for d in (*opened, *opened):
+        assert d.collectives.height
+        assert sum(t.estimated_size() for t in digest_file._tables.values()) <= 2 * largest
+    assert len(read) == 2 * len(opened), "each was gone when it was asked for again"
