@@ -152,6 +152,7 @@ def measure(options: argparse.Namespace) -> dict[str, Any]:
 
 def stored(digests: list[Digest], folder: Path) -> list[Digest]:
     """Write digests into a folder, one file each, and open them as `rankdiff compare` does: tables are read when needed."""
+    folder.mkdir(parents=True, exist_ok=True)
     out: list[Digest] = []
     digests.reverse()
     while digests:  # memory goes as they are written
