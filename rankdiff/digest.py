@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import polars as pl
 
@@ -79,6 +79,10 @@ class Digest:
     host_calls: pl.DataFrame  # schema.HOST_CALLS
     copies: pl.DataFrame  # schema.COPIES
     clocks: pl.DataFrame  # schema.CLOCKS
+
+    def with_info(self, info: DigestInfo) -> Digest:
+        """The same tables with other scalars."""
+        return replace(self, info=info)
 
     def columns(self, table: str, *names: str) -> pl.DataFrame:
         """Some columns of a table, which may cost less than all of them.

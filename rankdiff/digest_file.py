@@ -208,21 +208,35 @@ def read_table(
     return frame
 
 
-# The large tables in memory, of all digests, the last one used at the end.
-_tables: OrderedDict[tuple[object, ...], pl.DataFrame] = OrderedDict()
+class _Tables:
+    """Large tables in memory, of all digests, up to a limit; the last one used stays longest."""
+
+    def __init__(self) -> None:
+        self._tables: OrderedDict[tuple[object, ...], pl.DataFrame] = OrderedDict()
+        self._bytes = 0.0
+
+    def get(self, key: tuple[object, ...]) -> pl.DataFrame | None:
+        if key in self._tables:
+            self._tables.move_to_end(key)
+        return self._tables.get(key)
+
+    def add(self, key: tuple[object, ...], table: pl.DataFrame) -> None:
+        self._tables[key] = table
+        self._bytes += table.estimated_size()
+        while self._bytes > _KEPT_BYTES and len(self._tables) > 1:
+            self._bytes -= self._tables.popitem(last=False)[1].estimated_size()
+
+
+_tables = _Tables()
 
 
 def _kept(path: str, row: int, state: State, name: str, columns: tuple[str, ...] | None) -> pl.DataFrame:
     """A large table, or some of its columns, from memory if it was asked for lately."""
     key = (path, row, state, name, columns)
-    table = _tables.pop(key, None)
+    table = _tables.get(key)
     if table is None:
         table = read_table(path, row, name, columns, state)
-    _tables[key] = table
-    size = sum(each.estimated_size() for each in _tables.values())
-    while size > _KEPT_BYTES and len(_tables) > 1:
-        _, oldest = _tables.popitem(last=False)
-        size -= oldest.estimated_size()
+        _tables.add(key, table)
     return table
 
 

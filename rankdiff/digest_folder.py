@@ -17,9 +17,7 @@ from rankdiff.reports.fingerprint import fingerprint
 from rankdiff.reports.identity import claims
 from rankdiff.reports.names import report_stem
 from rankdiff.reports.probe import compile_rank_regex
-from rankdiff.workers import ThisProcess, local_workers
-
-Progress = Callable[[int, int, str], None]
+from rankdiff.workers import Progress, local_workers, run_all
 
 
 @dataclass(frozen=True)
@@ -90,29 +88,25 @@ def write_folder(
         raise problems[0]
     written, unchanged = [], []
     failed: dict[str, RankdiffError] = {}
-    here = [t for t in tasks if t.report.form == NSYS_REP]
-    there = [t for t in tasks if t.report.form != NSYS_REP]
-    exported = sum(not _done(t) for t in here) if on_note is not None else 0
-    if exported and on_note is not None:
+    if on_note is not None:
+        exported = sum(t.report.form == NSYS_REP and not _done(t) for t in tasks)
         message = (
             f"{exported} of the reports are exported with nsys to a temporary place, which may take minutes"
         )
-        on_note(Note("exporting_with_nsys", message))
-    count = 0
-    with local_workers(jobs, [t.report for t in there]) as workers:
-        for who, mine in ((workers, there), (ThisProcess(), here)):
-            for n, result in who.run(_digest, mine):
-                count += 1
-                if progress is not None:
-                    progress(count, len(tasks), mine[n].report.name)
-                if isinstance(result, RankdiffError):
-                    if strict:
-                        raise result
-                    failed[mine[n].path] = result
-                elif result:
-                    written.append(mine[n].path)
-                else:
-                    unchanged.append(mine[n].path)
+        if exported:
+            on_note(Note("exporting_with_nsys", message))
+    with local_workers(jobs, [t.report for t in tasks if t.report.form != NSYS_REP]) as workers:
+        for count, (n, result) in enumerate(run_all(workers, _digest, tasks), 1):
+            if progress is not None:
+                progress(count, len(tasks), tasks[n].report.name)
+            if isinstance(result, RankdiffError):
+                if strict:
+                    raise result
+                failed[tasks[n].path] = result
+            elif result:
+                written.append(tasks[n].path)
+            else:
+                unchanged.append(tasks[n].path)
     # In the order of the reports, whoever was done first.
     problems += [failed[t.path] for t in tasks if t.path in failed]
     return Done(tuple(written), tuple(unchanged), tuple(problems))

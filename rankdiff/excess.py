@@ -73,7 +73,7 @@ def dense(job: Job, rank: int) -> F64:
     out = np.zeros((r.kind.size, len(CLASSES)))
     position = np.full(r.height, -1, np.int64)
     position[r.row] = np.arange(r.kind.size)
-    table = r.digest.columns("lead_up", "collective", "class", "ns")
+    table = _lead_up(job, rank)
     at = position[table["collective"].to_numpy()]
     code = {c: n for n, c in enumerate(CLASSES)}
     column = table["class"].replace_strict(code, return_dtype=pl.Int64).to_numpy()
@@ -159,7 +159,12 @@ def rows_of(job: Job, scene: Scene, rank: int, late: I64) -> pl.DataFrame:
 
 def has_lead_up(job: Job, rank: int) -> bool:
     """Whether the digest of a rank says what its time before collectives was made of."""
-    return job.ranks[rank].digest.columns("lead_up", "ns").height > 0
+    return _lead_up(job, rank).height > 0
+
+
+def _lead_up(job: Job, rank: int) -> pl.DataFrame:
+    """What is summed of a rank's LEAD_UP; the same columns everywhere, so that they are read once."""
+    return job.ranks[rank].digest.columns("lead_up", "collective", "class", "ns")
 
 
 def enough_peers(scene: Scene, own: Sequence[int], peers: Sequence[int]) -> tuple[int, ...]:

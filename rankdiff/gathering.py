@@ -9,7 +9,6 @@ from dataclasses import dataclass, field, replace
 from rankdiff.claims import Claims
 from rankdiff.digest import Digest, DigestOptions
 from rankdiff.digest_cache import DigestCache
-from rankdiff.digest_file import StoredDigest
 from rankdiff.digest_tasks import (
     OPTION_FLAGS,
     Digested,
@@ -27,9 +26,7 @@ from rankdiff.reports.fingerprint import fingerprint
 from rankdiff.reports.identity import Identity, assign
 from rankdiff.reports.temporary import temporary_file
 from rankdiff.untrusted import shown
-from rankdiff.workers import ThisProcess, Workers
-
-Progress = Callable[[int, int, str], None]
+from rankdiff.workers import Progress, ThisProcess, Workers, run_all
 
 
 @dataclass(frozen=True)
@@ -110,7 +107,13 @@ def find(paths: Sequence[str], options: ReadOptions) -> Discovery:
 def gather(
     paths: Sequence[str], options: ReadOptions | None = None, workers: Workers | None = None
 ) -> Gathered:
-    """Find the reports and say who is who.
+    """Find the reports and say who is who; see `identify`."""
+    options = options or ReadOptions()
+    return identify(find(paths, options), options, workers or ThisProcess())
+
+
+def identify(found: Discovery, options: ReadOptions, workers: Workers) -> Gathered:
+    """Say who is who in the reports that were found.
 
     Raises
     ------
@@ -119,21 +122,17 @@ def gather(
     ReportError
         With `strict`, the first report that cannot be used.
     """
-    options = options or ReadOptions()
-    found = find(paths, options)
     problems = [options.left_out(p) for p in found.problems]
     looked: dict[str, Looked | ReportError] = {}
     tasks = [LookTask(report, options.rank_regex, options.digest, options.cache) for report in found.reports]
-    # What nsys exports is exported once and here, so that no two processes do it.
-    here = [task for task in tasks if task.report.form == NSYS_REP]
-    there = [task for task in tasks if task.report.form != NSYS_REP]
-    for n, result in (workers or ThisProcess()).run(look, there):
-        looked[there[n].report.path] = result
-    for task in here:
+
+    def exporting(task: LookTask) -> None:
         if options.on_note is not None:
             message = f"{task.report.name}: exporting with nsys to a temporary place, which may take minutes"
             options.on_note(Note("exporting_with_nsys", message))
-        looked[task.report.path] = look(task)
+
+    for n, result in run_all(workers, look, tasks, exporting):
+        looked[tasks[n].report.path] = result
     claimed: list[Claims] = []
     ready = {}
     again = _digested_as_well(found.reports, looked)
@@ -263,33 +262,24 @@ def _results(
     tasks: Sequence[DigestTask], workers: Workers, progress: Progress | None
 ) -> Iterator[tuple[DigestTask, Digested | ReportError]]:
     """Results as they come."""
-    # What nsys has exported lies in a temporary place that this process keeps.
-    here = [t for t in tasks if t.report.form == NSYS_REP]
-    there = [t for t in tasks if t.report.form != NSYS_REP]
-    parts = ((workers, there), (ThisProcess(), here))
-    begun = 0
+    # In the order of `run_all`, and nothing after the last.
+    following = [t.report.name for t in sorted(tasks, key=lambda t: t.report.form == NSYS_REP)] + [""]
     if progress is not None and tasks:
-        progress(0, len(tasks), (there or here)[0].report.name)
-    for who, mine in parts:
-        for n, result in who.run(digest_report, mine):
-            begun += 1
-            yield mine[n], result
-            if progress is not None:
-                following = min(begun, len(tasks) - 1)
-                progress(
-                    begun, len(tasks), (*there, *here)[following].report.name if begun < len(tasks) else ""
-                )
+        progress(0, len(tasks), following[0])
+    for done, (n, result) in enumerate(run_all(workers, digest_report, tasks), 1):
+        yield tasks[n], result
+        if progress is not None:
+            progress(done, len(tasks), following[done])
 
 
 def _chosen(digests: Iterable[Digest], wanted: Mapping[tuple[int, int], Claims]) -> list[Digest]:
     """Those digests of a report that are wanted, with their claims as they are now."""
     found = {_unit(d.info.claims): d for d in digests}
-    return [_claimed(found[unit], claim) for unit, claim in wanted.items() if unit in found]
-
-
-def _claimed(digest: Digest, claim: Claims) -> Digest:
-    info = replace(digest.info, claims=claim)
-    return digest.with_info(info) if isinstance(digest, StoredDigest) else replace(digest, info=info)
+    return [
+        found[unit].with_info(replace(found[unit].info, claims=claim))
+        for unit, claim in wanted.items()
+        if unit in found
+    ]
 
 
 def _unit(claim: Claims) -> tuple[int, int]:

@@ -89,10 +89,9 @@ def compare(
         nodes=None if nodes is None else frozenset([nodes] if isinstance(nodes, str) else nodes),
         steps=None if steps is None else _steps(steps),
         strict=strict,
+        cache=None if cache is None else DigestCache(os.fspath(cache)).open(),
+        dask=dask,
     )
-    if cache is not None:
-        options = replace(options, cache=DigestCache(os.fspath(cache)).open())
-    options = replace(options, dask=dask)
     return Comparison(pipeline.compare(found, options, progress), found, options)
 
 

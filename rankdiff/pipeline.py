@@ -13,15 +13,15 @@ from rankdiff.clipping import clip
 from rankdiff.comparison import Comparison, compare_digests
 from rankdiff.digest import Digest
 from rankdiff.errors import RankdiffError, ReportError
-from rankdiff.gathering import Progress, ReadOptions, find, gather, make
+from rankdiff.gathering import ReadOptions, find, identify, make
 from rankdiff.notes import Note, rank_words
-from rankdiff.reports.discover import DIGEST, NSYS_REP
+from rankdiff.reports.discover import DIGEST, NSYS_REP, Report
 from rankdiff.reports.engine import usable_cpus
 from rankdiff.reports.identity import Identity, missing_ranks
 from rankdiff.reports.names import natural_key
 from rankdiff.reports.temporary import private_folder
 from rankdiff.untrusted import shown
-from rankdiff.workers import Workers, local_workers
+from rankdiff.workers import Progress, Workers, local_workers
 
 _MANY = 20  # ranks named in one note
 
@@ -82,8 +82,9 @@ def read(
     """
     options = options or CompareOptions()
     with ExitStack() as stack:
-        workers = stack.enter_context(_workers(paths, options))
-        gathered = gather(paths, options, workers)
+        found = find(paths, options)
+        workers = stack.enter_context(_workers(found.reports, options))
+        gathered = identify(found, options, workers)
         folder = None
         if workers.elsewhere:
             folder = private_folder()
@@ -178,8 +179,8 @@ def _nodes(identities: Sequence[Identity]) -> str:
     return ", ".join(nodes[:_MANY]) + (", ..." if len(nodes) > _MANY else "")
 
 
-def _workers(paths: Sequence[str], options: CompareOptions) -> Workers:
-    todo = [r for r in find(paths, options).reports if r.form not in (DIGEST, NSYS_REP)]
+def _workers(reports: Sequence[Report], options: CompareOptions) -> Workers:
+    todo = [r for r in reports if r.form not in (DIGEST, NSYS_REP)]
     if options.dask is not None:
         from rankdiff.dask_workers import DaskWorkers  # an optional dependency
 

@@ -13,7 +13,7 @@ from types import TracebackType
 from typing import Protocol, TypeVar
 
 from rankdiff.errors import RankdiffError, ReportError
-from rankdiff.reports.discover import Report
+from rankdiff.reports.discover import NSYS_REP, Report
 from rankdiff.reports.engine import memory_limit_bytes, share_machine, usable_cpus
 from rankdiff.reports.temporary import private_folder
 
@@ -25,6 +25,8 @@ class Task(Protocol):
     def report(self) -> Report:
         """The report."""
 
+
+Progress = Callable[[int, int, str], None]  # reports done, reports in all, name of the next one
 
 A = TypeVar("A", bound=Task)
 B = TypeVar("B")
@@ -128,6 +130,36 @@ class Processes:
                         child.kill()
             self._pool.shutdown(wait=True, cancel_futures=True)
         shutil.rmtree(self._place, ignore_errors=True)
+
+
+def run_all(
+    workers: Workers,
+    task: Callable[[A], B],
+    items: Sequence[A],
+    exporting: Callable[[A], None] | None = None,
+) -> Iterator[tuple[int, B | ReportError]]:
+    """Run a function on many things, by the workers where that is possible.
+
+    What nsys exports is exported once, by this process, which keeps it in a temporary place of its own.
+
+    Parameters
+    ----------
+    exporting : callable, optional
+        Told of each thing that is about to be exported.
+
+    Yields
+    ------
+    int, result
+        As `Workers.run`.
+    """
+    there = [n for n, item in enumerate(items) if item.report.form != NSYS_REP]
+    for n, result in workers.run(task, [items[m] for m in there]):
+        yield there[n], result
+    for n, item in enumerate(items):
+        if item.report.form == NSYS_REP:
+            if exporting is not None:
+                exporting(item)
+            yield n, task(item)
 
 
 def local_workers(jobs: int | None, reports: Sequence[Report]) -> Workers:

@@ -8,7 +8,6 @@ import os
 import shutil
 import sqlite3
 import stat
-from collections import OrderedDict
 from contextlib import closing
 from pathlib import Path
 
@@ -504,7 +503,7 @@ def test_large_tables_stay_in_memory_up_to_a_limit(digests, monkeypatch):
     read = []
     original = digest_file.read_table
     monkeypatch.setattr(digest_file, "read_table", lambda *a, **k: read.append(a[2]) or original(*a, **k))
-    monkeypatch.setattr(digest_file, "_tables", OrderedDict())
+    monkeypatch.setattr(digest_file, "_tables", digest_file._Tables())
     names = ("start_ns", "end_ns")
     for _ in range(3):
         tables = [d.columns("collectives", *names) for d in opened]
@@ -512,9 +511,9 @@ def test_large_tables_stay_in_memory_up_to_a_limit(digests, monkeypatch):
     assert len(read) == 2 * len(opened)
     read.clear()
     largest = max(d.collectives.estimated_size() for d in opened)
-    monkeypatch.setattr(digest_file, "_tables", OrderedDict())
+    monkeypatch.setattr(digest_file, "_tables", digest_file._Tables())
     monkeypatch.setattr(digest_file, "_KEPT_BYTES", 2 * largest)
     for d in (*opened, *opened):
         assert d.collectives.height
-        assert sum(t.estimated_size() for t in digest_file._tables.values()) <= 2 * largest
+        assert sum(t.estimated_size() for t in digest_file._tables._tables.values()) <= 2 * largest
     assert len(read) == 2 * len(opened), "each was gone when it was asked for again"

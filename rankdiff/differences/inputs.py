@@ -11,11 +11,11 @@ from rankdiff.differences.measure import measure
 from rankdiff.differences.side import Side
 from rankdiff.differences.stored import is_stored, load_stored
 from rankdiff.errors import RankdiffError, ReportError
-from rankdiff.gathering import Progress
 from rankdiff.notes import rank_words
 from rankdiff.pipeline import CompareOptions, compare
 from rankdiff.reports.discover import discover
 from rankdiff.untrusted import shown
+from rankdiff.workers import Progress
 
 REPORT_JSON = "report.json"
 
