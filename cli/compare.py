@@ -11,23 +11,24 @@ from typing import TYPE_CHECKING
 import click
 
 from rankdiff_cli.options import (
+    NAMING,
     Duration,
     NodeList,
     OutputPath,
-    RankList,
     Reading,
     StepRange,
+    format_option,
+    given,
+    ranks_option,
     report_options,
+    skip_steps_option,
 )
-from rankdiff_cli.output import say, write
+from rankdiff_cli.output import NOT_ASSESSED, gate_status, say, write
 from rankdiff_cli.progress import progress
 from rankdiff_cli.reading import compare_options
 
 if TYPE_CHECKING:
     from rankdiff.pipeline import Outcome
-
-NOTHING_ASSESSED = 4
-THRESHOLD_MET = 3
 
 
 @click.command(name="compare")
@@ -37,18 +38,12 @@ THRESHOLD_MET = 3
     metavar="ADDRESS",
     help="Let a Dask cluster read the reports: tcp://scheduler:8786, or local; with the extra rankdiff[dask].",
 )
-@click.option("--ranks", type=RankList(), help="Compare these ranks only, like 0-7,12.")
+@ranks_option
 @click.option("--nodes", type=NodeList(), help="Compare the ranks of these nodes only, like gpu01,gpu07.")
 @click.option(
     "--steps", type=StepRange(), help="Compare these steps only, like 10-49, by the numbers of their ranges."
 )
-@click.option(
-    "--skip-steps",
-    type=click.IntRange(0),
-    default=0,
-    show_default=True,
-    help="Steps to leave out at the start.",
-)
+@skip_steps_option("Steps to leave out at the start.")
 @click.option(
     "--min-gap",
     type=Duration(),
@@ -56,9 +51,7 @@ THRESHOLD_MET = 3
     show_default=True,
     help="Shortest idle gap to list, like 50us or 1.5ms.",
 )
-@click.option(
-    "--format", "form", type=click.Choice(["text", "markdown", "json"]), default="text", show_default=True
-)
+@format_option
 @click.option(
     "-o",
     "--output",
@@ -143,16 +136,16 @@ def command(
         click.echo(f"rankdiff: database in {save_db}", err=True)
     if fail_on is not None:
         return _gate(outcome, fail_on)
-    return NOTHING_ASSESSED if outcome.comparison.verdict.status == "not_assessed" else 0
+    return NOT_ASSESSED if outcome.comparison.verdict.status == "not_assessed" else 0
 
 
 def _gate(outcome: Outcome, severity: str) -> int:
     """Exit status of --fail-on, its reason said."""
-    from rankdiff.gates import MET, PASSED, findings_gate
+    from rankdiff.gates import findings_gate
 
     gate = findings_gate(outcome.comparison, severity, len(outcome.problems), outcome.absent)
     say(f"--fail-on {severity}: {gate.message}")
-    return 0 if gate.status == PASSED else THRESHOLD_MET if gate.status == MET else NOTHING_ASSESSED
+    return gate_status(gate)
 
 
 def _rendered(outcome: Outcome, form: str, min_gap: int, line: str) -> str:
@@ -186,7 +179,7 @@ def command_line(reports: tuple[str, ...], output: Path | None) -> str:
         shown = f"{argument(start) if start else './'}*{shlex.quote(end) if end else ''}"
     else:
         shown = " ".join(argument(n) for n in names)
-    more = [a for a in _given() if a]
+    more = given(*NAMING, "skip_steps", "ranks", "nodes", "steps")
     return " ".join(["rankdiff compare", shown, *more, *(["-o", argument(output.name)] if output else [])])
 
 
@@ -197,29 +190,3 @@ def _common_start(names: list[str]) -> str:
         (n for n, (a, b) in enumerate(zip(first, last, strict=False)) if a != b), min(len(first), len(last))
     )
     return first[:same]
-
-
-def _given() -> list[str]:
-    """Options that change the result, as the user gave them."""
-    from rankdiff.notes import rank_list
-
-    context = click.get_current_context()
-    out = []
-    for name, flag in (
-        ("rank_regex", "--rank-regex"),
-        ("data_range", "--data-range"),
-        ("step_range", "--step-range"),
-        ("comm_regex", "--comm-regex"),
-        ("skip_steps", "--skip-steps"),
-        ("ranks", "--ranks"),
-        ("nodes", "--nodes"),
-        ("steps", "--steps"),
-    ):
-        if context.get_parameter_source(name) == click.core.ParameterSource.COMMANDLINE:
-            value = context.params[name]
-            if isinstance(value, frozenset):
-                text = rank_list(value) if name == "ranks" else ",".join(sorted(value))
-            else:
-                text = "-".join(map(str, value)) if isinstance(value, tuple) else str(value)
-            out.append(f"{flag} {shlex.quote(text)}")
-    return out

@@ -3,24 +3,30 @@
 from __future__ import annotations
 
 import os
-import shlex
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
-from rankdiff_cli.options import OutputPath, RankList, Reading, Regression, reading_options
-from rankdiff_cli.output import say, write
+from rankdiff_cli.options import (
+    NAMING,
+    OutputPath,
+    Reading,
+    Regression,
+    format_option,
+    given,
+    ranks_option,
+    reading_options,
+    skip_steps_option,
+)
+from rankdiff_cli.output import NOT_ASSESSED, gate_status, say, write
 from rankdiff_cli.progress import progress
 from rankdiff_cli.reading import compare_options
 
 if TYPE_CHECKING:
     from rankdiff.differences.difference import Difference
     from rankdiff.differences.gate import Gate
-
-NOT_ASSESSED = 4
-THRESHOLD_MET = 3
 
 
 @click.command(name="diff")
@@ -36,17 +42,9 @@ THRESHOLD_MET = 3
 @click.option(
     "--after", "more_after", multiple=True, metavar="REPORT", help="A report of the side after; repeatable."
 )
-@click.option("--ranks", type=RankList(), help="Compare these ranks only, like 0-7,12.")
-@click.option(
-    "--skip-steps",
-    type=click.IntRange(0),
-    default=0,
-    show_default=True,
-    help="Steps to leave out at the start of both sides.",
-)
-@click.option(
-    "--format", "form", type=click.Choice(["text", "markdown", "json"]), default="text", show_default=True
-)
+@ranks_option
+@skip_steps_option("Steps to leave out at the start of both sides.")
+@format_option
 @click.option(
     "-o",
     "--output",
@@ -88,7 +86,7 @@ def command(
     3 the threshold of --fail-on was met; 4 the step time, or that threshold, could not be assessed.
     """
     from rankdiff.differences.difference import differ
-    from rankdiff.differences.gate import MET, PASSED, regression
+    from rankdiff.differences.gate import regression
     from rankdiff.differences.inputs import load_side
 
     before, after = _sides(sides, more_before, more_after)
@@ -118,7 +116,7 @@ def command(
         say(f"difference in {output}: {', '.join(sorted(f for f in files if '/' not in f))}")
     if gate is not None:
         say(f"--fail-on: {gate.message}")
-        return 0 if gate.status == PASSED else THRESHOLD_MET if gate.status == MET else NOT_ASSESSED
+        return gate_status(gate)
     return NOT_ASSESSED if d.status == "not_assessed" else 0
 
 
@@ -159,26 +157,11 @@ def _rendered(d: Difference, gate: Gate | None, form: str, line: str) -> str:
 
 def _command_line(before: tuple[str, ...], after: tuple[str, ...], output: Path | None) -> str:
     """How to make the result again, by names alone: paths are nobody's business."""
-    from rankdiff.notes import rank_list
     from rankdiff.untrusted import argument
 
-    context = click.get_current_context()
     words = ["rankdiff diff"]
     for flag, paths in (("--before", before), ("--after", after)):
         names = [argument(os.path.basename(p.rstrip("/")) or p) for p in paths]
         words += names if len(names) == 1 else [f"{flag} {name}" for name in names]
-    for name, flag in (
-        ("rank_regex", "--rank-regex"),
-        ("data_range", "--data-range"),
-        ("step_range", "--step-range"),
-        ("comm_regex", "--comm-regex"),
-        ("skip_steps", "--skip-steps"),
-        ("ranks", "--ranks"),
-        ("fail_on", "--fail-on"),
-    ):
-        if context.get_parameter_source(name) == click.core.ParameterSource.COMMANDLINE:
-            value = context.params[name]
-            text = rank_list(value) if isinstance(value, frozenset) else str(value)
-            text = f"regression:{100 * value:.6g}%" if name == "fail_on" else text
-            words.append(f"{flag} {shlex.quote(text)}")
+    words += given(*NAMING, "skip_steps", "ranks", "fail_on")
     return " ".join([*words, *([f"-o {argument(output.name)}"] if output else [])])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import re
+import shlex
 from collections.abc import Callable
 from dataclasses import dataclass, fields
 from pathlib import Path
@@ -12,6 +13,9 @@ from typing import Any, ClassVar, TypeVar, cast
 import click
 
 F = TypeVar("F", bound=Callable[..., Any])
+
+# Options that say what names mean.
+NAMING = ("rank_regex", "data_range", "step_range", "comm_regex")
 
 
 class RankList(click.ParamType):  # type: ignore[type-arg]  # generic only in newer click
@@ -143,6 +147,17 @@ class Reading:
     cache: Path | None = None
 
 
+ranks_option = click.option("--ranks", type=RankList(), help="Compare these ranks only, like 0-7,12.")
+format_option = click.option(
+    "--format", "form", type=click.Choice(["text", "markdown", "json"]), default="text", show_default=True
+)
+
+
+def skip_steps_option(words: str) -> Callable[[F], F]:
+    """Give a command ``--skip-steps``; `words` are its help."""
+    return click.option("--skip-steps", type=click.IntRange(0), default=0, show_default=True, help=words)
+
+
 def report_options(cache: bool = True) -> Callable[[F], F]:
     """Give a command its reports, and how to read them as a `Reading`."""
 
@@ -189,3 +204,27 @@ def reading_options(cache: bool = True) -> Callable[[F], F]:
         return cast(F, run)
 
     return decorate
+
+
+def given(*names: str) -> list[str]:
+    """Those of the current command's options that the user gave, as words of a shell."""
+    context = click.get_current_context()
+    types = {parameter.name: parameter.type for parameter in context.command.params}
+    return [
+        f"--{name.replace('_', '-')} {shlex.quote(_as_typed(types[name], context.params[name]))}"
+        for name in names
+        if context.get_parameter_source(name) == click.core.ParameterSource.COMMANDLINE
+    ]
+
+
+def _as_typed(kind: click.ParamType, value: Any) -> str:  # type: ignore[type-arg]
+    """A value as it is typed."""
+    if isinstance(kind, RankList):
+        from rankdiff.notes import rank_list
+
+        return rank_list(value)
+    if isinstance(kind, Regression):
+        return f"regression:{100 * value:.6g}%"
+    if isinstance(kind, NodeList):
+        return ",".join(sorted(value))
+    return "-".join(map(str, value)) if isinstance(kind, StepRange) else str(value)

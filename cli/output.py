@@ -9,7 +9,20 @@ from typing import TYPE_CHECKING
 import click
 
 if TYPE_CHECKING:
+    from rankdiff.gates import Answer
     from rankdiff.notes import Note
+
+
+# Exit statuses besides those of errors.
+THRESHOLD_MET = 3
+NOT_ASSESSED = 4
+
+
+def gate_status(answer: Answer) -> int:
+    """Exit status that a gate gives."""
+    from rankdiff.gates import MET, PASSED
+
+    return 0 if answer.status == PASSED else THRESHOLD_MET if answer.status == MET else NOT_ASSESSED
 
 
 def write(text: str) -> None:

@@ -17,16 +17,14 @@ PASSED, MET, NOT_ASSESSABLE = "passed", "met", "not_assessable"
 
 
 @dataclass(frozen=True)
-class FindingsGate:
-    """What the gate says: PASSED, MET or NOT_ASSESSABLE, and a sentence."""
+class Answer:
+    """What a gate says: PASSED, MET or NOT_ASSESSABLE, and a sentence."""
 
     status: str
     message: str
 
 
-def findings_gate(
-    c: Comparison, severity: str, left_out: int = 0, not_found: Sequence[str] = ()
-) -> FindingsGate:
+def findings_gate(c: Comparison, severity: str, left_out: int = 0, not_found: Sequence[str] = ()) -> Answer:
     """Judge a job by the severity of its findings.
 
     Parameters
@@ -41,7 +39,7 @@ def findings_gate(
 
     Returns
     -------
-    FindingsGate
+    Answer
         MET where there is such a finding, whatever else could not be assessed; NOT_ASSESSABLE where any part of the
         job, a rank or a pipeline stage say, could not be, or not finely enough.
     """
@@ -50,24 +48,22 @@ def findings_gate(
     if found:
         count = f"{len(found)} finding{'s' * (len(found) > 1)}"
         kinds = ", ".join(dict.fromkeys(f.kind.replace("_", " ") for f in found))
-        return FindingsGate(MET, f"{count} of severity {' or '.join(wanted)}: {kinds}")
+        return Answer(MET, f"{count} of severity {' or '.join(wanted)}: {kinds}")
     unassessed = [j for j in c.judgements if j.status == "not_assessed"]
     if c.verdict.status == "not_assessed" or unassessed:
         reason = c.verdict.reason or (unassessed[0].reason if unassessed else None) or "unknown"
         part = "" if c.verdict.status == "not_assessed" else "a part of "
-        return FindingsGate(NOT_ASSESSABLE, f"{part}the job could not be assessed ({reason})")
+        return Answer(NOT_ASSESSABLE, f"{part}the job could not be assessed ({reason})")
     absent = sorted({*c.missing, *c.quality.apart})
     if absent:
-        return FindingsGate(
-            NOT_ASSESSABLE, f"{rank_words(absent)} not captured, or not comparable with the others"
-        )
+        return Answer(NOT_ASSESSABLE, f"{rank_words(absent)} not captured, or not comparable with the others")
     if c.verdict.status == "balanced" and (why := _too_coarse(c)) is not None:
-        return FindingsGate(NOT_ASSESSABLE, why)
+        return Answer(NOT_ASSESSABLE, why)
     if not_found:
-        return FindingsGate(NOT_ASSESSABLE, f"{', '.join(not_found)} asked for, but in none of the reports")
+        return Answer(NOT_ASSESSABLE, f"{', '.join(not_found)} asked for, but in none of the reports")
     if left_out:
-        return FindingsGate(NOT_ASSESSABLE, f"{left_out} report{'s' * (left_out > 1)} left out")
-    return FindingsGate(PASSED, f"no finding of severity {' or '.join(wanted)}")
+        return Answer(NOT_ASSESSABLE, f"{left_out} report{'s' * (left_out > 1)} left out")
+    return Answer(PASSED, f"no finding of severity {' or '.join(wanted)}")
 
 
 def _too_coarse(c: Comparison) -> str | None:

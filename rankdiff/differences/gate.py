@@ -5,28 +5,21 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from rankdiff.differences.difference import Difference
+from rankdiff.gates import MET, NOT_ASSESSABLE, PASSED, Answer
 from rankdiff.units import share
-
-PASSED, MET, NOT_ASSESSABLE = "passed", "met", "not_assessable"
 
 
 @dataclass(frozen=True)
-class Gate:
-    """What a gate says.
+class Gate(Answer):
+    """What the gate says.
 
     Attributes
     ----------
     threshold : float
         Growth of the step time that is not accepted, as a share.
-    status : str
-        PASSED, MET or NOT_ASSESSABLE.
-    message : str
-        One sentence.
     """
 
     threshold: float
-    status: str
-    message: str
 
 
 def regression(d: Difference, threshold: float) -> Gate:
@@ -45,7 +38,7 @@ def regression(d: Difference, threshold: float) -> Gate:
     limit = share(threshold)
 
     def cannot(why: str) -> Gate:
-        return Gate(threshold, NOT_ASSESSABLE, f"a growth of {limit} cannot be assessed: {why}")
+        return Gate(NOT_ASSESSABLE, f"a growth of {limit} cannot be assessed: {why}", threshold)
 
     step = d.step
     if d.refused:
@@ -56,11 +49,11 @@ def regression(d: Difference, threshold: float) -> Gate:
     found = f"the step time changed by {_signed(grown)} (95% interval {_signed(low)} to {_signed(high)})"
     if grown > threshold:
         if low > 0:
-            return Gate(threshold, MET, f"{found}, more than {limit}")
+            return Gate(MET, f"{found}, more than {limit}", threshold)
         return cannot(f"{found}, which cannot be told from nothing; capture more steps")
     if high > threshold and high - grown > threshold:
         return cannot(f"{found}, too coarse to see it; capture more steps")
-    return Gate(threshold, PASSED, f"{found}, not more than {limit}")
+    return Gate(PASSED, f"{found}, not more than {limit}", threshold)
 
 
 def _signed(x: float) -> str:

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-import io
-import os
 import re
-import shutil
-import textwrap
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from rankdiff.differences.difference import Difference
 from rankdiff.render.diff_tables import HEADER, LEGEND, NUMERIC, Section, sections
 from rankdiff.render.diff_words import fates, hosts, moves, side_line, summary
 from rankdiff.render.document import clean_lines
+from rankdiff.render.terminal import painted
+from rankdiff.render.wrapping import fill
+
+if TYPE_CHECKING:
+    from rich.text import Text
 
 _WIDTH = 96
 _LABEL = 28  # of a row
@@ -53,22 +55,9 @@ def to_text(d: Difference, remarks: Sequence[str] = ()) -> str:
 
 def to_terminal(d: Difference, remarks: Sequence[str] = ()) -> str:
     """`to_text` with colours; plain where ``NO_COLOR`` is set or the terminal is dumb."""
-    plain = to_text(d, remarks)
-    if os.environ.get("NO_COLOR") or os.environ.get("TERM", "") in ("", "dumb"):
-        return plain
-    from rich.console import Console
-    from rich.text import Text
-
-    out = io.StringIO()
-    width = max(_WIDTH, shutil.get_terminal_size().columns)
-    console = Console(
-        file=out, force_terminal=True, width=width, highlight=False, soft_wrap=True, emoji=False
-    )
     first = {"faster": "bold green", "slower": "bold red"}.get(d.status, "bold yellow")
-    block = 0
-    for line in plain.splitlines():
-        block += not line
-        text = Text(line)
+
+    def paint(text: Text, line: str, block: int) -> None:
         if block == 0 and not line.startswith(" "):
             text.stylize(first)
         elif re.search(r"  changed(: \w+)?$", line):
@@ -79,22 +68,12 @@ def to_terminal(d: Difference, remarks: Sequence[str] = ()) -> str:
             text.stylize("yellow")
         elif line and not line.startswith(" ") and block > 1:
             text.stylize("bold")
-        console.print(text)
-    return out.getvalue()
+
+    return painted(to_text(d, remarks), _WIDTH, paint)
 
 
 def _fill(text: str, first: str = "", rest: str = "") -> str:
-    """Wrap a sentence; a number stays with its unit."""
-    glued = re.sub(r"(\d) (ns|us|ms|s|ppm)\b", "\\1\u00a0\\2", text)
-    lines = textwrap.fill(
-        glued,
-        _WIDTH,
-        initial_indent=first,
-        subsequent_indent=rest,
-        break_on_hyphens=False,
-        break_long_words=False,
-    )
-    return lines.replace("\u00a0", " ")
+    return fill(text, _WIDTH, first, rest)
 
 
 def _wrap(label: str, text: str) -> str:

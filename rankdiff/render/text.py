@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import re
-import textwrap
 from collections.abc import Sequence
 
 from rankdiff.comparison import Comparison
@@ -14,6 +12,7 @@ from rankdiff.render.document import clean, clean_lines
 from rankdiff.render.quality_json import all_defects
 from rankdiff.render.rank_table import HEADER, LEGEND, NUMERIC, Row, rows
 from rankdiff.render.words import because, certainty, cost, how_often, since, spent, summary, what_if, who
+from rankdiff.render.wrapping import fill
 from rankdiff.units import duration, share, utc
 
 WIDTH = 80
@@ -54,17 +53,7 @@ def to_text(c: Comparison, notes: Sequence[Note] = (), min_gap_ns: int = MIN_GAP
 
 
 def _fill(text: str, first: str = "", rest: str = "") -> str:
-    """Wrap a sentence; a number stays with its unit."""
-    glued = re.sub(r"(\d) (ns|us|ms|s|ppm)\b", "\\1\u00a0\\2", text)
-    lines = textwrap.fill(
-        glued,
-        WIDTH,
-        initial_indent=first,
-        subsequent_indent=rest,
-        break_on_hyphens=False,
-        break_long_words=False,
-    )
-    return lines.replace("\u00a0", " ")
+    return fill(text, WIDTH, first, rest)
 
 
 def _wrap(label: str, text: str) -> str:
